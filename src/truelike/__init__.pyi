@@ -38,6 +38,7 @@ from .rules.rules import Rules as Rules
 from .rules.rules import Boost as Boost
 from .selection.auto import AutoRecommender as AutoRecommender
 from .models.item_pop import ItemPop as ItemPop
+from .models.trending import Trending as Trending
 from .models.item_knn import ItemKNN as ItemKNN
 from .models.ease import EASE as EASE
 from .models.ease import EDLAE as EDLAE

@@ -22,7 +22,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "AutoRecommender": {"n_trials": 3},
     "Blend": {"first": "IALS:factors=16:epochs=2", "second": "EASE"},
 }
-LEFT_OUT = {"DeepRecommender"}  # needs networks of the user's own
+LEFT_OUT = {"DeepRecommender", "Trending"}  # need networks of the user's own, and times
 REPRESENTATIVES = ["EASE", "IALS", "SoftmaxMF", "ExactNBPO", "NBPO", "ItemKNN", "NeuMF", "AutoRecommender"]
 
 

@@ -54,6 +54,19 @@ def test_similarities_and_scores_follow_the_formula(
     assert_allclose(found, scores, rtol=1e-6, atol=1e-7)
 
 
+def test_items_with_few_common_users_are_not_similar() -> None:
+    observed = np.array([[1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 0, 1], [1, 0, 1, 1], [0, 1, 0, 1]], dtype=bool)
+    common = observed.T.astype(int) @ observed
+    every = fitted(observed, shrinkage=0.0).similarity_.toarray()
+    for least in (1, 2, 3, 4):
+        model = fitted(observed, shrinkage=0.0, min_support=least)
+        assert_array_equal(model.similarity_.toarray(), np.where(common >= least, every, 0))
+    model = fitted(observed, shrinkage=0.0, min_support=3)
+    assert model.similar_items([0, 1, 2])["similar_item_id"].to_list() == [1, 0], "2 has none"
+    with pytest.raises(tl.errors.ParameterError, match="min_support is 0"):
+        tl.ItemKNN(min_support=0)
+
+
 def test_the_result_does_not_depend_on_threads_or_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     observed = np.random.default_rng(1).random((80, 60)) < 0.2
     whole = fitted(observed, neighbors=7).similarity_

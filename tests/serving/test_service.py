@@ -36,6 +36,22 @@ def names(answer: dict[str, Any]) -> list[str]:
     return [item["item"] for item in answer["items"]]
 
 
+def test_unknown_users_may_get_what_is_trending(snapshot: Any) -> None:
+    rows = [(f"u{n}", f"i{n % 7}", 1, 1_700_000_000 - 86_400 * n) for n in range(60)]
+    model = tl.EASE().fit(tl.read([*rows, *((f"u{n}", "old", 1, 1_600_000_000) for n in range(40))]))
+    served = Service([snapshot(model)], [1.0])
+    asked: dict[str, Any] = {"k": 5, "on_unknown": "trending"}
+    expected = model.recommend("nobody", **asked)
+    answer = served.recommend(RecommendRequest(user="nobody", **asked))
+    assert (answer["source"], names(answer)) == ("trending", expected["item_id"].to_list())
+    assert [item["score"] for item in answer["items"]] == pytest.approx(expected["score"].to_list())
+    assert names(answer) != names(served.recommend(RecommendRequest(user="nobody", k=5, on_unknown="popular")))
+    assert served.recommend(RecommendRequest(items=["x"], **asked))["source"] == "trending"
+    assert served.recommend(RecommendRequest(user="u3", **asked))["source"] == "model"
+    lists = served.batch(BatchRequest(users=["u3", "nobody"], **asked))["lists"]
+    assert [each["source"] for each in lists] == ["model", "trending"]
+
+
 def test_an_answer_names_model_version_source_and_titles(service: Service, served: ServedModel) -> None:
     answer = service.recommend(RecommendRequest(user="u3", k=2))
     assert {name: answer[name] for name in ("model", "version", "user", "source", "events")} == {
@@ -55,6 +71,8 @@ def test_unknown_users_are_errors_that_name_them_or_get_popular_items(service: S
         service.recommend(RecommendRequest(items=["x", "y"]))
     assert service.recommend(RecommendRequest(items=["x"], on_unknown="popular"))["source"] == "popular"
     assert service.recommend(RecommendRequest(items=["x", "i3"]))["source"] == "fold_in"
+    with pytest.raises(ParameterError, match="'main' was trained on data without times"):
+        service.recommend(RecommendRequest(user="nobody", on_unknown="trending"))
     with pytest.raises(ParameterError, match="neither `user` nor `items`"):
         service.recommend(RecommendRequest())
     with pytest.raises(UnknownIdError, match="the item 'x'"):

@@ -80,8 +80,8 @@ def recommend(
     ] = False,
     exclude_seen: SeenByKind = None,
     on_unknown: Annotated[
-        Literal["raise", "popular", "skip"],
-        option("An id that is not in the training data: stop, return popular items, or skip it."),
+        Literal["raise", "popular", "trending", "skip"],
+        option("An id that is not in the training data: stop, return popular or trending items, or skip it."),
     ] = "raise",
     probability: Annotated[
         bool,
@@ -152,7 +152,7 @@ def recommend(
         "--probability is of the model's own scores: for new users, --rules cannot be used with it":
             probability and rules is not None and not is_of_users,
         "--probability is for lists by the model: similar and popular items have none":
-            probability and (similar_to is not None or on_unknown == "popular"),
+            probability and (similar_to is not None or on_unknown in ("popular", "trending")),
     })  # fmt: skip
     from truelike.data.frames import text_for_uuids
     from truelike.models.batch import with_probability

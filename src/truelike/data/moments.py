@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import UTC, date, datetime
 from typing import Any, Literal
 
@@ -14,6 +15,9 @@ from truelike.errors import DataError, ParameterError
 
 MICROSECONDS = 10**6  # per second
 UNITS: dict[int, Literal["s", "ms", "us", "ns"]] = {1: "s", 10**3: "ms", MICROSECONDS: "us", 10**9: "ns"}
+SECONDS = {"s": 1, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+DURATION = re.compile(r"(?=.*[1-9])(\d+(?:\.\d+)?) ?(s|min|h|d|w)")
+A_DURATION = 'a length of time such as "7d", "12h" or "30min", or a number above 0 in the units of the times'
 YEAR_1990, YEAR_2100 = 631_152_000, 4_102_444_800  # seconds since 1970
 
 
@@ -38,6 +42,34 @@ def as_dates(times: NDArray[np.int64]) -> pl.Series:
     """
     series = pl.Series(times)
     return series.cast(pl.Datetime("us")) if units_per_second(times) == MICROSECONDS else series
+
+
+def is_duration(value: Any) -> bool:
+    """Whether a value is a length of time such as "7d", or a number above 0."""
+    if isinstance(value, str):
+        return DURATION.fullmatch(value.strip()) is not None
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+def duration(name: str, value: str | float, times: NDArray[np.int64]) -> float:
+    """A length of time in the units of some times. A number is in these units already.
+
+    >>> duration("half_life", "7d", np.array([1_577_836_800])), duration("half_life", 3, np.array([3, 9]))
+    (604800.0, 3.0)
+    """
+    if not is_duration(value):
+        raise ParameterError(f"{name} is {value!r}; expected {A_DURATION}")
+    if not isinstance(value, str):
+        return float(value)
+    found = DURATION.fullmatch(value.strip())
+    assert found is not None
+    units = units_per_second(times)
+    if units is None:
+        raise DataError(
+            f"{name} is {value!r}, and the times of this dataset are {time_range(times)}, which are no times since "
+            "1970. Give a number in their units."
+        )
+    return float(found[1]) * SECONDS[found[2]] * units
 
 
 def time_range(times: NDArray[np.int64]) -> str:

@@ -40,6 +40,8 @@ class ItemKNN(Recommender):
     shrinkage : float or None, default None
         Reduces similarities that rest on few users; 0 is the plain cosine. None: (110 / interactions of the mean
         user)^2, at most 300.
+    min_support : int, default 1
+        Items with fewer common users than this are not similar.
 
     Attributes
     ----------
@@ -66,6 +68,7 @@ class ItemKNN(Recommender):
 
     neighbors: int | None = whole_number(200, low=1, optional=True)
     shrinkage: float | None = number(None, low=0.0)
+    min_support: int = whole_number(1, low=1)
     n_jobs: int | None = jobs()
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
@@ -99,6 +102,7 @@ class ItemKNN(Recommender):
         scale = length[block][row] * length[common.indices] + shrinkage
         similarity = (common.data / scale).astype(np.float32)
         similarity[common.indices == row + block.start] = 0.0  # an item is not its own neighbor
+        similarity[common.data < self.min_support] = 0.0
         common.data = similarity
         common.eliminate_zeros()
         if self.neighbors is not None:

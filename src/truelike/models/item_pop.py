@@ -69,9 +69,12 @@ class ItemPop(Recommender):
         return PopularityScorer(self.train_, self.popularity_)
 
     def _restore(self, arrays: dict[str, NDArray[Any]], train: Dataset) -> Mapping[str, Any]:
-        popularity = arrays["popularity"]
-        if popularity.shape != (train.n_items,) or popularity.dtype != np.float32:
-            raise ValueError(
-                f"popularity is {popularity.dtype} of shape {popularity.shape}; expected one float32 per item"
-            )
-        return {"popularity_": popularity}
+        return {"popularity_": saved_popularity("popularity", arrays, train)}
+
+
+def saved_popularity(name: str, arrays: Mapping[str, NDArray[Any]], train: Dataset) -> Floats:
+    """The scores of the items from their array, checked."""
+    found = arrays[name]
+    if found.shape != (train.n_items,) or found.dtype != np.float32:
+        raise ValueError(f"{name} is {found.dtype} of shape {found.shape}; expected one float32 per item")
+    return found

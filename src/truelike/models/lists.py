@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, final
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, final, get_args
 
 import numpy as np
 import polars as pl
@@ -22,6 +22,7 @@ from truelike.data.frames import library_of, to_native, to_series
 from truelike.data.ids import Codes, Ids, normalise, one_or_many
 from truelike.data.protocol import Rows
 from truelike.data.seen import SeenBy, seen_of
+from truelike.data.trends import check_times
 from truelike.errors import DataWarning, ParameterError, some, warn
 from truelike.models.availability import available_if
 from truelike.models.exclusions import LeftOut, item_codes, split_exclude, union
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Frame: TypeAlias = "pl.DataFrame | pd.DataFrame | pa.Table"  # of the library that the training data came in
-OnUnknown = Literal["raise", "popular", "skip"]
+OnUnknown = Literal["raise", "popular", "trending", "skip"]
 OneOrMany = Hashable | Iterable[Hashable]  # ids
 Exclude = (
     OneOrMany | Mapping[Hashable, OneOrMany] | Dataset
@@ -105,7 +106,9 @@ class Answers(ABC):
             Business rules: a filter on the items, boosts, pins, diversity, caps, a share of new items.
         on_unknown
             For a user who is not in the training data: "raise" an error, return the most "popular" items (their
-            score is the share of users who interacted with them), or "skip" the user.
+            score is the share of users who interacted with them), those that are "trending" (the same share, of
+            which users of long ago count less, as in `Trending`; the training data must have times), or "skip" the
+            user.
         titles
             Add a column `title`.
         n_jobs
@@ -205,7 +208,7 @@ class Answers(ABC):
             As in `recommend`; "seen" is the history. The items of each user need the histories of many.
         on_unknown
             For an item of a history that is not in the training data: "raise" an error or "skip" it. With
-            "popular" it is skipped, and a history without a known item gets the most popular items.
+            "popular" or "trending" it is skipped, and a history without a known item gets these items.
         """
         train = self.train_
         check(train, k, on_unknown, titles, exclude_seen)
@@ -416,9 +419,11 @@ def check(
     """Raise if the arguments of a list are wrong."""
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
         raise ParameterError(f"k is {some([repr(k)])}; it must be a whole number, at least 1")
-    if not isinstance(on_unknown, str) or on_unknown not in ("raise", "popular", "skip"):
+    if not isinstance(on_unknown, str) or on_unknown not in get_args(OnUnknown):
         found = some([repr(on_unknown)])
-        raise ParameterError(f'on_unknown is {found}; it must be "raise", "popular" or "skip"')
+        raise ParameterError(f'on_unknown is {found}; it must be "raise", "popular", "trending" or "skip"')
+    if on_unknown == "trending":
+        check_times(train.carries)
     for name, value in (("titles", titles), ("exclude_seen", exclude_seen)):
         if not isinstance(value, (bool, np.bool_)):
             raise ParameterError(f"{name} is {some([repr(value)])}; it must be True or False")
@@ -556,30 +561,32 @@ def _with_popular(
     excluded: sparse.csr_array | None = None,
     rules: BoundRules | None = None,
 ) -> TopK:
-    """Lists of those who are known, and for the others popular items, if they are asked for, or none."""
+    """Lists of those who are known, and for the others popular or trending items, if they are asked for, or none."""
     if not unknown.any():
         return ranked
     best = no_items(len(unknown), min(k, scorer.train.n_items))
     best.items[~unknown], best.scores[~unknown] = ranked
-    if on_unknown == "popular":
+    if on_unknown in ("popular", "trending"):
+        counts = scorer.trending if on_unknown == "trending" else scorer.train.popularity()
         own = None if excluded is None else excluded[unknown]
-        best.items[unknown], best.scores[unknown] = popular_items(scorer, k, allowed, own, rules)
+        best.items[unknown], best.scores[unknown] = popular_items(scorer, counts, k, allowed, own, rules)
     return best
 
 
 def popular_items(
     scorer: Scorer,
+    counts: NDArray[np.number],
     k: int,
     allowed: Mask | None,
     excluded: sparse.csr_array | None = None,
     rules: BoundRules | None = None,
 ) -> TopK:
-    """The items with the most users, and the share of users who interacted with them.
+    """The items with the most users, by a count of them, and the share of users who interacted with them.
 
     There is a list for each row of `excluded`, the items that are left out; without it, one list for all.
     """
     train = scorer.train
-    share = (train.popularity() / train.n_users).astype(np.float32)
+    share = (counts / train.n_users).astype(np.float32)
     rows = np.arange(1 if excluded is None else excluded.shape[0], dtype=np.int32)
     if rules is not None and rules.arranges:
         return top_k_by_rules(

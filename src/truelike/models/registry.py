@@ -22,7 +22,8 @@ from truelike.storage import read_model
 
 # what other models are made of, and classes for any objective
 GENERAL = ("AutoRecommender", "Blend", "WeightedKinds", "SampledMF", "ExactMF", "SampledListMF", "DeepRecommender")
-SPECIAL = ("ImpressionMF", "ExposureMF")  # for impressions, and for research: of interactions others rank better
+# for impressions, for research (of interactions others rank better), and for data with times
+SPECIAL = ("ImpressionMF", "ExposureMF", "Trending")
 NOT_MODELS = ("Recommender", "EpochRecommender", "Scorer", "DotProductScorer", "clone", "load")
 
 

@@ -19,6 +19,7 @@ from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.data.protocol import Rows
+from truelike.data.trends import trend
 from truelike.models.fold_in import histories_of
 from truelike.ranking.factor_ranker import FactorRanker, factor_pair_scores, factor_score_block
 from truelike.ranking.top_k import TopK, check_users, tie_places, top_k_by_scores
@@ -162,6 +163,12 @@ class Scorer(ABC):
     def ties(self) -> Codes:
         """The place of each item among items with its score: the more popular first, then in a fixed random order."""
         return tie_places(self.train.popularity())
+
+    @final
+    @cached_property
+    def trending(self) -> Floats:
+        """What is trending: the users of each item, of whom those of long ago count less. The data must have times."""
+        return trend(self.train).scores
 
     @final
     def order_ties(self, places: Codes) -> None:

@@ -83,8 +83,8 @@ class WeightedKinds(Recommender):
         without `weighting` counts each pair of a positive weight as an interaction.
     weights : mapping or None, default None
         The weight of each kind by its name, e.g. {"cart": 0.5, "dislike": -0.3}; kinds that are not named are left
-        out. None: the weights of the data, divided by that of the interactions, of all kinds but such that cancel others. On the command line:
-        "cart=0.5,dislike=-0.3".
+        out. None: the weights of the data, divided by that of the interactions, of all kinds but such that cancel
+        others. On the command line: "cart=0.5,dislike=-0.3".
     seed : int, default 0
         Seed of the model.
 

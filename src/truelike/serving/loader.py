@@ -116,6 +116,8 @@ def _arrays(model: Recommender) -> Arrays:
         "examples": _examples(train.interactions_per_user()),
         "ties": model.scorer.ties,
     }
+    if "times" in train.carries:
+        found["trending"] = model.scorer.trending
     ranker, unit = model.scorer.ranker(), model.scorer.similarity_vectors
     if ranker is not None:
         found["by_factor"] = ranker.by_factor

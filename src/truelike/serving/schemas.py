@@ -47,8 +47,8 @@ Filter = Annotated[
 ]
 Name = Annotated[str, Field(max_length=200)]  # of a model
 Excluded = list[Id] | dict[_Text, Annotated[list[Id], Field(max_length=MOST_IDS)]]  # for all, or for each user
-OnUnknown = Literal["raise", "popular"]
-Source = Literal["model", "fold_in", "popular"]
+OnUnknown = Literal["raise", "popular", "trending"]
+Source = Literal["model", "fold_in", "popular", "trending"]
 
 
 class _Request(BaseModel):
@@ -130,7 +130,8 @@ class RankOptions(ListOptions):
         "explanations take too long names none; `can` in /v1/models says so.",
     )
     on_unknown: OnUnknown = Field(
-        "raise", description="A user, or items, that the model does not know: an error, or popular items."
+        "raise",
+        description="A user, or items, that the model does not know: an error, popular items, or trending ones.",
     )
     model: str | None = Field(
         None, max_length=200, description="The name of a model. Default: by the share of each model."
@@ -168,8 +169,9 @@ class BatchRequest(RankOptions):
     """Lists for many users."""
 
     users: list[Id] = Field(min_length=1, max_length=MOST_USERS)
-    on_unknown: Literal["raise", "popular", "skip"] = Field(  # type: ignore[assignment]
-        "raise", description="A user that the model does not know: an error, popular items, or no list."
+    on_unknown: Literal["raise", "popular", "trending", "skip"] = Field(  # type: ignore[assignment]
+        "raise",
+        description="A user that the model does not know: an error, popular or trending items, or no list.",
     )
     exclude: Excluded = Field(  # type: ignore[assignment]
         default_factory=list,
@@ -364,7 +366,7 @@ class UserList(_Of):
     user: str | None
     source: Source = Field(
         description="model: as the user was trained. fold_in: from the given items, or from history and new events. "
-        "popular: the most popular items, because nothing is known of the user."
+        "popular, trending: the most popular items, or those of late, because nothing is known of the user."
     )
     events: int = Field(description="Number of new events that were counted.")
     evidence: Evidence | None = Field(None, description="What `probability` is known from, where items have it.")

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from truelike.core.array_files import read_arrays
 from truelike.data.ids import Codes
+from truelike.errors import ParameterError
 from truelike.models.explain import Contributions, explain
 from truelike.models.fold_in import histories_of
 from truelike.models.label_noise import Likes
@@ -47,16 +48,22 @@ class Who(NamedTuple):
     """For whom a list is."""
 
     user: int | None  # the row of a user of the training data; None: a new user
-    history: Codes | None  # what is folded in; None: the user as trained, or, without a user, popular items
+    history: Codes | None  # what is folded in; None: the user as trained, or, without a user, the fallback
     seen: Codes  # the items that the user interacted with
     events: int = 0  # how many of them are new
+    fallback: Literal["popular", "trending"] = "popular"  # for one of whom nothing is known
 
     @property
-    def source(self) -> Literal["model", "fold_in", "popular"]:
+    def is_known(self) -> bool:
+        """Whether anything is known of the user."""
+        return self.user is not None or self.history is not None
+
+    @property
+    def source(self) -> Literal["model", "fold_in", "popular", "trending"]:
         """Where the scores come from."""
         if self.history is not None:
             return "fold_in"
-        return "popular" if self.user is None else "model"
+        return self.fallback if self.user is None else "model"
 
 
 class ServedModel:
@@ -77,7 +84,7 @@ class ServedModel:
             arrays = read_arrays(file.fileno(), mapped=True)[1]
         self.users, self.items = IdTexts(self.train.users), IdTexts(self.train.items)
         self.titles = None if self.train.titles is None else listed(self.train.titles)
-        self.popularity, self.ties = arrays["popularity"], arrays["ties"]
+        self.popularity, self.ties, self._trending = arrays["popularity"], arrays["ties"], arrays.get("trending")
         self.examples = arrays["examples"]
         table = directory / ITEMS
         self.filters = Filters(pl.read_parquet(table) if table.exists() else pl.DataFrame())
@@ -99,6 +106,16 @@ class ServedModel:
         # functions that do not refer to this object, which so ends when another one takes its place
         self._new_vectors = lru_cache(_most_kept(width))(partial(_vectors_of, self.scorer, self.n_items))
         self._new_scores = lru_cache(_most_kept(self.n_items))(partial(_scores_of, self.scorer, self.n_items))
+
+    @property
+    def trending(self) -> Floats:
+        """What is trending, by item; an error if the training data has no times."""
+        if self._trending is None:
+            raise ParameterError(
+                f"the model {self.name!r} was trained on data without times, so nothing is known of what is trending. "
+                'Use "on_unknown": "popular".'
+            )
+        return self._trending
 
     # --- ids ------------------------------------------------------------------------------------
 
@@ -290,12 +307,13 @@ class ServedModel:
         if who.history is not None:
             return np.asarray(self._new_scores(who.history.tobytes())[0])
         if who.user is None:
-            return (self.popularity / max(1, len(self.users))).astype(np.float32)
+            counts = self.popularity if who.fallback == "popular" else self.trending
+            return (counts / max(1, len(self.users))).astype(np.float32)
         return np.asarray(self.scorer.score_users(np.array([who.user], dtype=np.int32))[0])
 
     def _vector(self, who: Who) -> Floats | None:
         """The vector of a user, as trained or folded in; None if scores are no dot products."""
-        if self.vectors is None or who.source == "popular":
+        if self.vectors is None or not who.is_known:
             return None
         if who.history is not None:
             return self._new_vectors(who.history.tobytes())

@@ -27,6 +27,7 @@ from truelike.serving.schemas import (
     HiddenRequest,
     HistoryQuery,
     ListOptions,
+    OnUnknown,
     RankOptions,
     RecommendRequest,
     SearchQuery,
@@ -110,17 +111,15 @@ class Service:
         recent = self.recent(user)
         return served.item_rows(recent) if recent else NO_ITEMS
 
-    def who(self, served: ServedModel, user: str, on_unknown: str, new: Codes | None = None) -> Who:
+    def who(self, served: ServedModel, user: str, on_unknown: OnUnknown, new: Codes | None = None) -> Who:
         """A user by id, with items of new events; an error that names an unknown one, unless popular items will do."""
         row = served.users.row(user)
         who = served.who(row, self.new_items(served, user) if new is None else new)
-        if who.source == "popular" and on_unknown != "popular":
-            raise UnknownIdError(
-                f"the user {user[:80]!r} is not among the {len(served.users):,} users of the model {served.name!r}, "
-                'and has no events with items that it knows. With "on_unknown": "popular" the answer is the most '
-                "popular items."
-            )
-        return who
+        if who.is_known:
+            return who
+        known = f"{len(served.users):,} users of the model {served.name!r}"
+        reason = f"the user {user[:80]!r} is not among the {known}, and has no events with items that it knows"
+        return _fallback(who, on_unknown, reason)
 
     def is_light(self, asked: RankOptions, user: str | None) -> bool:
         """Whether a list takes so little time that a thread would take longer."""
@@ -196,7 +195,7 @@ class Service:
             if served.name not in bound:
                 bound[served.name] = served.bound(asked, self._rules)
             who = self.who(served, user, "popular" if asked.on_unknown == "skip" else asked.on_unknown)
-            if who.source != "popular" or asked.on_unknown != "skip":
+            if who.is_known or asked.on_unknown != "skip":
                 own, rules = asked.of(user), bound[served.name]
                 lists.append(self._user_list(served, user, who, own, rules))
                 said |= dict.fromkeys(_said(served, own, rules))
@@ -347,7 +346,7 @@ class Service:
         return row
 
     def _whom(
-        self, asked: RecommendRequest | ExplainRequest, on_unknown: str, new: Codes | None = None
+        self, asked: RecommendRequest | ExplainRequest, on_unknown: OnUnknown, new: Codes | None = None
     ) -> tuple[ServedModel, Who]:
         """The model that answers, and for whom: a new user with items, or a known one."""
         if asked.items is not None:
@@ -358,15 +357,15 @@ class Service:
         served = self.arm(asked.user, asked.model)
         return served, self.who(served, asked.user, on_unknown, new)
 
-    def _new_user(self, served: ServedModel, items: Sequence[str], on_unknown: str) -> Who:
+    def _new_user(self, served: ServedModel, items: Sequence[str], on_unknown: OnUnknown) -> Who:
         known = served.item_rows(items)
-        if not len(known) and on_unknown != "popular":
-            named = f"none of the items {some(map(repr, items))} is" if items else "`items` is empty: nothing is"
-            raise UnknownIdError(
-                f"{named} among the {served.n_items:,} items of the model {served.name!r}. With "
-                '"on_unknown": "popular" the answer is the most popular items.'
-            )
-        return served.new_user(known)
+        who = served.new_user(known)
+        if who.is_known:
+            return who
+        named = f"none of the items {some(map(repr, items))} is" if items else "`items` is empty: nothing is"
+        return _fallback(
+            who, on_unknown, f"{named} among the {served.n_items:,} items of the model {served.name!r}"
+        )
 
     def _user_list(
         self,
@@ -383,12 +382,12 @@ class Service:
             else places[asked.offset : asked.offset + asked.k]
         )
         items = self._ranked(served, places, asked)
-        if asked.because and places and who.source != "popular" and "explain" in served.can:
+        if asked.because and places and who.is_known and "explain" in served.can:
             found = served.explain(who, np.array([place.item for place in places], dtype=np.int32))
             for item, reasons in zip(items, self._reasons(served, who, found, asked.because), strict=True):
                 item["because"], item["method"] = reasons, found.method
         answer = {**_of(served), "user": user, "source": who.source, "events": who.events, "items": items}
-        if served.likes is not None and served.likes.is_identified and who.source != "popular":
+        if served.likes is not None and served.likes.is_identified and who.is_known:
             for item, probability in zip(items, served.probabilities(who, places, rules), strict=True):
                 item["probability"] = probability
             answer["evidence"] = served.likes.evidence
@@ -424,6 +423,16 @@ class Service:
             ]
             for n, row in enumerate(largest)
         ]
+
+
+def _fallback(who: Who, on_unknown: OnUnknown, reason: str) -> Who:
+    """One of whom nothing is known, and what is listed instead; an error if this is not asked for."""
+    if on_unknown == "raise":
+        raise UnknownIdError(
+            f'{reason}. With "on_unknown": "popular" the answer is the most popular items, and with "trending" those '
+            "of late."
+        )
+    return who._replace(fallback=on_unknown)
 
 
 def _of(served: ServedModel) -> Answer:

@@ -385,7 +385,7 @@ class Blocks:
         """The interactions of each block, with the ids of its users."""
         for block in self:
             users = Ids(self.ids_of_block(block.number), self.users.kind, "user")
-            yield Dataset.unchecked(users, self.items, block.csr)
+            yield Dataset.unchecked(users, self.items, block.csr, block.times)
 
     def with_titles(self, titles: Any, *, encoding: str = "utf-8") -> Blocks:
         """The same blocks with names of their items for people to read."""
