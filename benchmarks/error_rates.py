@@ -34,6 +34,7 @@ from scipy import special, stats
 import truelike as tl
 from truelike.engines.langevin.link import tested
 from truelike.evaluation.propensity import ratio_interval
+from truelike.evaluation.ranks import RankTest
 from truelike.evaluation.significance import bootstrap_p_values, compare_means, mean_interval, paired_t, wilcoxon
 from truelike.exposure.miss_rate import by_showing
 from truelike.paper.gains import half_width
@@ -227,6 +228,37 @@ def best_value(n_values: int, rng: Rng, n: int, repetitions: int, better: float)
     return found
 
 
+def ranked(
+    outcome: Callable[[RankTest], Any], best: float, m: int, rng: Rng, n: int, repetitions: int, better: float
+) -> Any:
+    """`tl.compare` of n datasets: what is told apart by ranks of m models, the first of which may be above all others.
+
+    The last model is better by two standard deviations, where models differ: the share of the others that it is told
+    from. Where they do not, whether any of the equal ones is told from another.
+    """
+    found = []
+    for study in range(repetitions):
+        values = rng.normal(size=(n, m))
+        values[:, 0] += best
+        values[:, -1] += 2 * (better > 1)
+        differs = np.asarray(outcome(RankTest.of(values, draws=RANK_DRAWS, seed=study)))
+        if differs.ndim:
+            differs = differs[int(best > 0) :, int(best > 0) :]
+            differs = differs[-1, :-1].mean() if better > 1 else differs.any()
+        found.append(float(differs))
+    return found
+
+
+def pairs_differ(test: RankTest) -> Any:
+    """Which pairs of models are told apart."""
+    return test.p_of_pairs < LEVEL
+
+
+def any_differs(test: RankTest) -> Any:
+    """Whether Friedman's test says that models differ."""
+    return test.p < LEVEL
+
+
 # --- intervals --------------------------------------------------------------------------------------------------
 
 
@@ -323,6 +355,13 @@ FAMILIES = (2, 5, 15)
 OF_FAMILIES = (1_000, 500, 200)
 OF_INTERVALS = (10_000, 5_000, 2_000)
 SEEDS = (3, 5, 10)
+DATASETS = (3, 5, 12)
+RANK_DRAWS = 999
+RANKS: list[tuple[str, str, Callable[[RankTest], Any], float]] = [
+    ("ranks, all pairs", "equal models", pairs_differ, 0.0),
+    ("ranks, all pairs", "equal models beside one that is always best", pairs_differ, 100.0),
+    ("ranks, Friedman", "equal models", any_differs, 0.0),
+]
 BY = {"paired t": by_t, "Wilcoxon": by_wilcoxon, "paired bootstrap": by_bootstrap}
 IN_COMPARE = {
     "equal models, correlation .13": {"own": 0.5},
@@ -351,6 +390,11 @@ TESTS = [
         SIZE_OF_3,
     ),
     *(Cell("paper, best value", "equal values", partial(best_value, m), m, SEEDS, (800,) * 3) for m in (2, 5)),
+    *(
+        Cell(name, world, partial(ranked, outcome, best, m), m, DATASETS, (1_000,) * 3)
+        for name, world, outcome, best in RANKS
+        for m in (3, 5, 8)
+    ),
 ]
 INTERVALS = [
     *(Cell("mean", world, partial(of_means, world), repetitions=OF_INTERVALS) for world in MEANS),

@@ -30,6 +30,11 @@ TESTS: list[tuple[str, str, int | None, int, int, tuple[float, float], float]] =
     ("AutoRecommender", "equal models", 15, 500, 500, (0.0, 0.05), 0.3),
     ("exposure follows tastes", "it follows users and items", None, 500, 100, (0.0, 0.001), 0.7),
     ("paper, best value", "equal values", 5, 10, 500, (0.01, 0.025), 0.8),
+    ("ranks, all pairs", "equal models", 3, 3, 500, (0.01, 0.05), 0.0),
+    ("ranks, all pairs", "equal models", 8, 5, 500, (0.03, 0.05), 0.05),
+    ("ranks, all pairs", "equal models", 5, 12, 500, (0.03, 0.05), 0.6),
+    ("ranks, all pairs", "equal models beside one that is always best", 5, 12, 500, (0.0, 0.02), 0.2),
+    ("ranks, Friedman", "equal models", 5, 5, 500, (0.03, 0.05), 0.4),
 ]
 # procedure, world, n, repetitions, coverage (from, to)
 INTERVALS = [

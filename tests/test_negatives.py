@@ -23,7 +23,7 @@ from truelike import objectives
 from truelike.core import randomness
 from truelike.engines.sgd.engine import SampledEngine
 from truelike.engines.sgd.negative_sampling import Source, draw_negatives, positive_bits
-from truelike.engines.sgd.samples import SGDSettings
+from truelike.engines.sgd.samples import Samples, SGDSettings
 from truelike.engines.tables import Tables
 from truelike.errors import DataError, ParameterError
 from truelike.negatives import (
@@ -293,6 +293,25 @@ def test_wrong_weights_are_an_error_that_shows_them(returned: Any, message: str)
 
     with pytest.raises(ParameterError, match=rf"weights\(popularity\) of .*Wrong\(\).*{message}"):
         Wrong().shares(np.arange(3))
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [(lambda self: 1, "takes 1 positional argument"), (lambda self, popularity: "many", "'many'")],
+)
+def test_weights_that_fail_are_an_error_that_says_why(weights: Any, message: str) -> None:
+    with pytest.raises(ParameterError, match=rf"weights\(popularity\) of .*Wrong.* fails: .*{message}"):
+        type("Wrong", (Negatives,), {"weights": weights})().shares(np.arange(3))
+
+
+def test_candidates_count_for_the_expected_time_and_not_for_the_memory_of_the_loss() -> None:
+    data = tl.synthetic.World(n_users=60, n_items=40, seed=1).dataset()
+    for kind in (tl.BPR, partial(tl.SampledListMF, corrected=False)):
+        few, many = (kind(negatives=Hard(n)).expected_seconds(data) for n in (1, 1_000))
+        assert many > 100 * few
+    settings = SGDSettings(0.1, 1.0, 0.0, 0.0, "epoch", 3, 10, "file", "once")
+    first, many = (Samples(data, negatives, settings, seed=4) for negatives in (Hard(1), Hard(10**12)))
+    assert_array_equal(first.loss_samples[2], many.loss_samples[2])
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,13 @@ class Negatives:
         >>> Popularity().shares(np.array([3, 1]))
         array([0.75, 0.25])
         """
-        weights = np.asarray(self.weights(popularity), dtype=np.float64)
+        try:
+            weights = np.asarray(self.weights(popularity), dtype=np.float64)
+        except Exception as error:
+            raise ParameterError(
+                f"weights(popularity) of {self!r} fails: {error}. It takes the popularity of all items, an array, "
+                "and returns a number for each"
+            ) from error
         if weights.shape != np.shape(popularity) or not np.isfinite(weights).all() or (weights < 0).any():
             raise ParameterError(
                 f"weights(popularity) of {self!r} must return a number for each of the {len(popularity):,} items, "

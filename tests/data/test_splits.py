@@ -438,6 +438,7 @@ def test_cold_users_and_items_are_dropped_from_every_part_and_counted() -> None:
         (lambda: tl.splits.last_n(WORLD, validation=-1), ParameterError, "validation is -1"),
         (lambda: tl.splits.last_n(WORLD, by="time"), DataError, r"last_n\(by='time'\) needs times.*time="),
         (lambda: tl.splits.k_fold(WORLD, 1), ParameterError, "k is 1"),
+        (lambda: tl.splits.k_fold(WORLD, 10**7), ParameterError, "k is 10,000,000; .* make no more folds"),
         (lambda: tl.splits.k_fold(WORLD, 2, validation=0.5), ParameterError, "nothing is left to"),
         (lambda: tl.splits.at_date(WORLD, test_from=1), DataError, "at_date needs times"),
         (

@@ -83,21 +83,3 @@ def test_equal_models_are_not_told_apart_and_a_seed_decides_the_draws() -> None:
 def test_too_few_datasets_or_models_are_an_error(shape: tuple[int, int]) -> None:
     with pytest.raises(ParameterError, match="needs 3 datasets and 2 models"):
         RankTest.of(np.zeros(shape))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("n", "k"), [(3, 4), (5, 3), (5, 8), (12, 5)])
-@pytest.mark.parametrize("better", [0.0, 10.0])
-def test_the_test_calls_equal_models_different_as_rarely_as_its_level(n: int, k: int, better: float) -> None:
-    """Of 1,000 simulated studies of equal models, beside one that is always best or not: 5 % and 3 standard errors."""
-    rng = np.random.default_rng(n * k)
-    rejected = rejected_any = 0
-    for study in range(1000):
-        values = rng.random((n, k))
-        values[:, 0] += better
-        found = RankTest.of(values, draws=999, seed=study)
-        equal = found.p_of_pairs[1:, 1:] if better else found.p_of_pairs
-        rejected += bool((equal < 0.05).any())
-        rejected_any += found.p < 0.05
-    assert rejected <= 71
-    assert rejected_any <= 71 or better

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import truelike as tl
-from truelike.errors import DataError, ParameterError
+from truelike.errors import DataError, ParameterError, StorageError
 
 RUN = ["user_id", "q0", "item_id", "rank", "score", "name"]
 
@@ -100,3 +100,11 @@ def test_what_is_no_model_or_length_is_an_error(split: Any, model: Any, tmp_path
         tl.write_trec("model/", split, tmp_path)
     with pytest.raises(ParameterError, match="k is 0"):
         tl.write_trec(model, split, tmp_path, k=0)
+    for name in (5, "", " "):
+        with pytest.raises(ParameterError, match=r"the name of the lists is .*expected a text"):
+            tl.write_trec(model, split, tmp_path, name=name)
+    with pytest.raises(ParameterError, match=r"'Qrels'; qrels\.txt has the relevant items"):
+        tl.write_trec(model, split, tmp_path, name="Qrels")
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=r"cannot write .*file"):
+        tl.write_trec(model, split, tmp_path / "file")

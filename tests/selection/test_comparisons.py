@@ -150,6 +150,7 @@ def test_names_with_dollar_signs_are_drawn_as_they_are() -> None:
         ({"a": [("ann", "tea")]}, DataError, "a: compare takes a Dataset or a Split, not list"),
         ({3: None}, ParameterError, "the name of a dataset is 3"),
         ({" ": None, "a": None}, ParameterError, "the name of a dataset is ' '"),
+        ({"": None}, ParameterError, "the name of a dataset is ''"),
     ],
 )
 def test_what_is_no_mapping_of_datasets_is_an_error(data: Any, error: Any, words: str) -> None:
@@ -188,6 +189,19 @@ def test_lists_need_a_directory_and_ids_without_spaces(split: Any, tmp_path: Pat
     named = tl.read(data.with_columns(item_id="item " + data["item_id"].cast(str)))
     with pytest.raises(DataError, match="item ids are empty or have a space"):
         tl.compare(named, "ItemPop", lists=5, directory=tmp_path)
+    with pytest.raises(DataError, match=r"^second: .*item ids are empty"):  # before the work on the first
+        tl.compare({"first": split, "second": named}, "ItemPop", lists=5, directory=tmp_path)
+    with pytest.raises(ParameterError, match=r"'qrels'; qrels\.txt has the relevant items"):
+        tl.compare(split, {"qrels": "ItemPop"}, lists=5, directory=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_split_without_validation_is_refused_before_the_work(split: Any, tmp_path: Path) -> None:
+    untuned = tl.Split(split.train, None, split.test)
+    with pytest.raises(
+        DataError, match=r"^b: the validation part .* 0 users .* tuned on validation .* both parts$"
+    ):
+        tl.compare({"a": split, "b": untuned}, "ItemPop", directory=tmp_path)
     assert not list(tmp_path.iterdir())
 
 

@@ -195,6 +195,8 @@ def k_fold(
     """
     check_dataset(data, "splits.k_fold")
     check_number("k", k, low=2, whole=True)
+    if k > data.n_interactions:
+        raise ParameterError(f"k is {k:,}; {data.n_interactions:,} interactions make no more folds")
     check_share("validation", validation)
     if validation + 1 / k >= 1:
         raise ParameterError(

@@ -18,7 +18,7 @@ from truelike.data.checks import check_dataset, check_number
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes, Ids
 from truelike.data.splits import Split
-from truelike.errors import DataError
+from truelike.errors import DataError, ParameterError
 from truelike.evaluation.evaluate import ModelLists
 from truelike.evaluation.measure import chunks
 from truelike.evaluation.protocol import Ranker, check_ranker
@@ -90,10 +90,8 @@ def write_trec(
     users, items = model.train_.users, model.train_.items
     check_words(users)
     check_words(items)
-    name = name or model.name
-    place = Path(directory)
-    place.mkdir(parents=True, exist_ok=True)
-    run, qrels = place / f"{file_name(name)}.txt", place / QRELS
+    name = model.name if name is None else name
+    run, qrels = Path(directory) / run_file(name), Path(directory) / QRELS
     with replacing_file(run) as of_run, replacing_file(qrels) as of_qrels:
         for each in lists_of(model, test, k, seen=seen, n_jobs=n_jobs):
             append_run(of_run, each, users, items, name)
@@ -137,6 +135,21 @@ def append_qrels(path: Path, lists: Lists, users: Ids, items: Ids) -> None:
     row = np.repeat(np.arange(len(lists.users)), np.diff(lists.relevant.indptr))
     frame = pl.DataFrame({"user": _words(users, lists.users)[row], "item": _words(items, lists.relevant.indices)})
     _append(path, frame.select("user", pl.lit(0), "item", pl.lit(1).alias("relevance")))
+
+
+def run_file(name: str) -> str:
+    """The file of the lists of a model, by its name; an error for a name that leads to no file of its own.
+
+    >>> run_file("BPR, 5 negatives")
+    'BPR, 5 negatives.txt'
+    """
+    if not isinstance(name, str) or not name.strip():
+        raise ParameterError(f"the name of the lists is {name!r}; expected a text")
+    if name.lower() == Path(QRELS).stem:
+        raise ParameterError(
+            f"the name of the lists is {name!r}; {QRELS} has the relevant items: give another name"
+        )
+    return f"{file_name(name)}.txt"
 
 
 def check_words(ids: Ids) -> None:

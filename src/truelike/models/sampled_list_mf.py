@@ -182,7 +182,8 @@ class SampledListMF(EpochMF):
 
     def _expected_seconds(self, train: Dataset) -> float:
         batches = -(-train.n_interactions // self.batch_size)
-        of_lists = train.n_interactions * self.n_negatives * (6e-11 * self.factors + 1e-8)
+        candidates = self.n_negatives * sampling.parse(self.negatives).draws
+        of_lists = train.n_interactions * candidates * (6e-11 * self.factors + 1e-8)
         return self.epochs * (of_lists + 5e-9 * batches * train.n_items * self.factors)
 
     def _fold_in(self) -> ListFoldIn:

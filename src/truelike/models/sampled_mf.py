@@ -209,7 +209,8 @@ class SampledMF(ObjectiveMF):
 
     def _expected_seconds(self, train: Dataset) -> float:
         width = self.factors + self._trained_flips
-        return self.epochs * train.n_interactions * self.n_negatives * width * 1.2e-9
+        candidates = self.n_negatives * sampling.parse(self.negatives).draws
+        return self.epochs * train.n_interactions * candidates * width * 1.2e-9
 
     def _check_blocks(self, train: Blocks) -> None:
         if self.init == "spectral":

@@ -15,7 +15,7 @@ from truelike.data.dataset import Dataset
 from truelike.data.splits import Split
 from truelike.errors import DataError, ParameterError, muted
 from truelike.evaluation.seen import SeenParts
-from truelike.selection.comparing import Place, activity_of, compare_on
+from truelike.selection.comparing import Place, check_data, compare_on
 from truelike.selection.comparison import Comparison
 from truelike.selection.comparisons import Comparisons
 from truelike.selection.final_lists import check_lists
@@ -170,11 +170,11 @@ def compare(
     if known is not None:
         known.check(plan, splits)
     of_datasets = {name: isinstance(each, Dataset) for name, each in several.items()}
-    if not isinstance(data, Mapping):
-        return compare_on(splits[""], plan, place, from_dataset=of_datasets[""])
     for name, split in splits.items():
         with _named(name):
-            activity_of(split, plan.seen)  # raises before the work for what cannot be evaluated
+            check_data(split, plan, place)
+    if not isinstance(data, Mapping):
+        return compare_on(splits[""], plan, place, from_dataset=of_datasets[""])
     comparisons = {}
     for name, split in splits.items():
         progress.note(f"comparing on {name}")
@@ -210,13 +210,14 @@ def _plan(models: Models | None, settings: Parameters, fixed: Parameters, known:
 
 def _several(data: Data | Mapping[str, Data]) -> Mapping[str, Data]:
     """The datasets by their names, which are texts; one alone has none."""
-    several = data if isinstance(data, Mapping) else {"": data}
-    if not several:
+    if not isinstance(data, Mapping):
+        return {"": data}
+    if not data:
         raise DataError("no dataset is given; expected one, or a mapping such as {'ml': split, 'amazon': dataset}")
-    for name in several:
-        if not isinstance(name, str) or (not name.strip() and len(several) > 1):
+    for name in data:
+        if not isinstance(name, str) or not name.strip():
             raise ParameterError(f"the name of a dataset is {name!r}; expected a text")
-    return several
+    return data
 
 
 def _splits(several: Mapping[str, Data], plan: Plan) -> dict[str, Split]:

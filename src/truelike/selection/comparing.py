@@ -19,7 +19,7 @@ from truelike.evaluation.pairs import relevant_items
 from truelike.evaluation.seen import Seen, SeenParts
 from truelike.selection.comparison import Comparison, ModelResult
 from truelike.selection.executor import Executor
-from truelike.selection.final_lists import DIRECTORY, check_ids, write_lists
+from truelike.selection.final_lists import DIRECTORY, check_files, write_lists
 from truelike.selection.grids import Stage
 from truelike.selection.manifest import MANIFEST
 from truelike.selection.plan import Plan
@@ -51,8 +51,6 @@ class Place:
 def compare_on(split: Split, plan: Plan, place: Place, *, from_dataset: bool) -> Comparison:
     """Run a plan on one split."""
     metric, activity = plan.metric, activity_of(split, plan.seen)
-    if place.n_listed:
-        check_ids(split)
     log = TrialLog(metric, place.n_workers)
     for model in plan.models:
         log.expect(model.name, [1.0] * (plan.seeds if "seed" in model.parameter_names else 1), final=True)
@@ -90,6 +88,13 @@ def compare_on(split: Split, plan: Plan, place: Place, *, from_dataset: bool) ->
     return comparison
 
 
+def check_data(split: Split, plan: Plan, place: Place) -> None:
+    """Raise an error, before the work, for a split on which the plan cannot be run."""
+    activity_of(split, plan.seen)
+    if place.n_listed:
+        check_files(split, [model.name for model in plan.models])
+
+
 def activity_of(split: Split, seen: SeenParts) -> NDArray[np.int64]:
     """The number of training interactions of each user that is evaluated on the test part."""
     train = split.train
@@ -102,7 +107,8 @@ def activity_of(split: Split, seen: SeenParts) -> NDArray[np.int64]:
         if evaluated[name].sum() < 2:
             raise DataError(
                 f"the {name} part has interactions of {int(evaluated[name].sum())} users that can be evaluated; "
-                "two or more are needed"
+                "two or more are needed. Models are tuned on validation and tested on test: give a Dataset, or a split "
+                "with both parts"
             )
     counts: NDArray[np.int64] = np.diff(train.csr.indptr)[evaluated["test"]]
     return counts

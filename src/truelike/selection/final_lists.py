@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from truelike.core.files import file_name, replacing_file
+from truelike.core.files import replacing_file
 from truelike.data.checks import check_number
 from truelike.data.splits import Split
 from truelike.errors import ParameterError
 from truelike.evaluation.pairs import relevant_items
 from truelike.evaluation.seen import Seen
-from truelike.evaluation.trec import QRELS, Lists, append_qrels, append_run, check_words
+from truelike.evaluation.trec import QRELS, Lists, append_qrels, append_run, check_words, run_file
 from truelike.selection.executor import Executor
 from truelike.selection.trials import Trial
 
@@ -30,15 +30,16 @@ def check_lists(n_listed: int | None, directory: object) -> int:
     return n_listed
 
 
-def check_ids(split: Split) -> None:
-    """Raise an error for ids that TREC files cannot hold."""
+def check_files(split: Split, names: Sequence[str]) -> None:
+    """Raise an error for ids that TREC files cannot hold, and for names of models that no file can have."""
     check_words(split.train.users)
     check_words(split.train.items)
+    for name in names:
+        run_file(name)
 
 
 def write_lists(directory: Path, split: Split, trials: Sequence[Trial], executor: Executor) -> None:
     """Write `qrels.txt` and a run file for each trial, named after its model and its seed."""
-    directory.mkdir(exist_ok=True)
     train = split.train
     test = split.test.recode(train.users, train.items)[0]
     relevant = relevant_items(Seen.of(train, split, trials[0].seen), test)
@@ -50,7 +51,7 @@ def write_lists(directory: Path, split: Split, trials: Sequence[Trial], executor
         seed = f" seed {trial.parameters['seed']}" if "seed" in trial.parameters else ""
         name = f"{trial.name}{seed}"
         lists = Lists(users, items, scores, of_users)
-        with replacing_file(directory / f"{file_name(name)}.txt") as fresh:
+        with replacing_file(directory / run_file(name)) as fresh:
             append_run(fresh, lists, train.users, train.items, name)
     with replacing_file(directory / QRELS) as fresh:
         append_qrels(fresh, lists, train.users, train.items)

@@ -218,5 +218,5 @@ class StratifiedEngine(BlockEngine[StratifiedWorker]):
         users, entries = users[own], (starts + counts // 2)[own].astype(np.int32)
         samples = Samples(sample, self.negatives, self.settings, self.seed)
         key = np.uint64(randomness.key(self.seed, "loss"))
-        drawn = samples.draw(key, entries)[:, : self.settings.n_negatives]
+        drawn = samples.draw_first(key, entries)
         return users, np.column_stack([matrix.indices[entries], drawn])

@@ -200,9 +200,15 @@ class Samples:
 
     def draw(self, key: np.uint64, entries: Codes) -> Codes:
         """Draw the candidates of the negatives of some positives, a row for each: `draws` items for each negative."""
+        return self._draw(key, entries, self.settings.n_negatives * self.negatives.draws)
+
+    def draw_first(self, key: np.uint64, entries: Codes) -> Codes:
+        """Draw `n_negatives` items for each of some positives: the first candidates, among which nothing is chosen."""
+        return self._draw(key, entries, self.settings.n_negatives)
+
+    def _draw(self, key: np.uint64, entries: Codes, n: int) -> Codes:
         from truelike.engines.sgd.negative_sampling import draw_negatives
 
-        n = self.settings.n_negatives * self.negatives.draws
         return np.asarray(draw_negatives(key, entries, n, self.source))
 
     def numbers(self, key: np.uint64, entries: Codes) -> Floats:
@@ -217,7 +223,7 @@ class Samples:
         """Users, items and negatives of up to LOSS_POSITIVES positives, spread evenly over the training data."""
         n = self.train.n_interactions
         chosen = np.unique(np.linspace(0, n - 1, min(n, LOSS_POSITIVES)).astype(np.int32))
-        drawn = self.draw(np.uint64(randomness.key(self.seed, "loss")), chosen)[:, : self.settings.n_negatives]
+        drawn = self.draw_first(np.uint64(randomness.key(self.seed, "loss")), chosen)
         return self.source.users[chosen], self.source.items[chosen], drawn
 
 
