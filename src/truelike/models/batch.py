@@ -34,14 +34,16 @@ from truelike.data.frames import text_for_uuids
 from truelike.data.ids import Codes, one_or_many
 from truelike.engines.callbacks import SECONDS_BETWEEN_LINES, readable_seconds
 from truelike.errors import StorageError, some
-from truelike.models.lists import allowed_items, best_items, check, codes_of, echo, frame_of
+from truelike.models.histories import codes_of
+from truelike.models.lists import allowed_items, best_items, check, echo, frame_of
 from truelike.ranking.on_cluster import check_dot_product, top_k_on_cluster
 from truelike.ranking.top_k import TopK
 
 if TYPE_CHECKING:
     from truelike.models.base import Recommender
+    from truelike.models.histories import OnUnknown
     from truelike.models.label_noise import Likes
-    from truelike.models.lists import Answers, OneOrMany, OnUnknown
+    from truelike.models.lists import Answers, OneOrMany
 
 ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet")
 ROWS = 500_000  # of a block, about: a part has some megabytes, and little is lost by a kill

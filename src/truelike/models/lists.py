@@ -23,7 +23,7 @@ from truelike.data.ids import Codes, Ids, normalise, one_or_many
 from truelike.errors import DataWarning, ParameterError, some, warn
 from truelike.models.availability import available_if
 from truelike.models.explain import explain, explanation
-from truelike.models.fold_in import histories_of, rows_of
+from truelike.models.histories import Histories, OnUnknown, codes_of, known_histories
 from truelike.models.scorer import DotProduct, Floats, Mask, Scorer
 from truelike.ranking.factor_ranker import FactorRanker
 from truelike.ranking.top_k import TopK, no_items, top_k_by_scores
@@ -33,9 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Frame: TypeAlias = "pl.DataFrame | pd.DataFrame | pa.Table"  # of the library that the training data came in
-OnUnknown = Literal["raise", "popular", "skip"]
 OneOrMany = Hashable | Iterable[Hashable]  # ids
-Histories = OneOrMany | Iterable[Iterable[Hashable]] | Mapping[Hashable, Iterable[Hashable]] | Dataset
 
 
 class Answers(ABC):
@@ -178,22 +176,39 @@ class Answers(ABC):
         items
             The history of one new user: a list of item ids. The result is a frame item_id, score, rank. Or the
             histories of many: a mapping from user to list of items, a list of lists (users 0, 1, ...), or a Dataset.
-            The result then has a column user_id, too.
+            The result then has a column user_id, too. Or a frame with a row for each interaction and columns item_id
+            and, each optional, user_id (without it there is one new user), weight and time, named as `tl.read` knows
+            them.
+
+            Models that use weights and times use those of a Dataset or a frame: a history gets the list that a user of
+            the training data with this history has. In lists an item has as weight how often it is listed, and no
+            time: it is then as recent as an interaction of the training data is on average.
         k, candidates, exclude, exclude_seen, titles
             As in `recommend`; "seen" is the history.
         on_unknown
             For an item of a history that is not in the training data: "raise" an error or "skip" it. With
             "popular" it is skipped, and a history without a known item gets the most popular items.
+
+        Examples
+        --------
+        >>> import polars as pl, truelike as tl
+        >>> rows = [("ann", "tea", 9), ("ann", "gin", 9), ("bob", "milk", 9), ("bob", "rum", 9)]
+        >>> model = tl.ItemKNN(weighting="linear").fit(tl.read(rows, weight=2))
+        >>> history = pl.DataFrame({"item_id": ["gin", "rum"], "weight": [1, 5]})
+        >>> model.recommend_from_items(history)["item_id"].to_list()
+        ['milk', 'tea']
         """
         train = self.train_
         check(train, k, on_unknown, titles, exclude_seen)
-        keys, histories = _histories(train.items, items, on_unknown)
+        found = known_histories(train.items, items, on_unknown)
         allowed = allowed_items(train, candidates, exclude)
-        empty = np.diff(histories.indptr) == 0
-        known = self.scorer.top_k_of_histories(histories[~empty], k, exclude_seen=exclude_seen, allowed=allowed)
-        best = _with_popular(self.scorer, empty, k, known, allowed, on_unknown)
-        found = frame_of(keys, best, train.items, titles=_titles(train, titles))
-        return to_native(found, library_of(items) or train.library)
+        empty = np.diff(found.weights.indptr) == 0
+        best = self.scorer.top_k_of_histories(
+            found.weights[~empty], k, times=found.times, exclude_seen=exclude_seen, allowed=allowed
+        )
+        best = _with_popular(self.scorer, empty, k, best, allowed, on_unknown)
+        lists = frame_of(found.keys, best, train.items, titles=_titles(train, titles))
+        return to_native(lists, library_of(items) or train.library)
 
     @final
     def similar_items(
@@ -258,12 +273,13 @@ class Answers(ABC):
         codes = self.train_.users.known(user)
         if len(codes) != 1:
             raise ParameterError(f"explain takes one user: {len(codes):,} were given. Call it for each of them.")
-        return self._explanation(self.train_.items_of(int(codes[0])), items, int(codes[0]), k, titles)
+        history = self.scorer.counted(*self.train_.history_of(int(codes[0])))
+        return self._explanation(history, items, int(codes[0]), k, titles)
 
     @final
     def explain_from_items(
         self,
-        history: OneOrMany,
+        history: OneOrMany | Dataset,
         items: OneOrMany,
         k: int = 10,
         *,
@@ -277,7 +293,8 @@ class Answers(ABC):
         Parameters
         ----------
         history
-            The items that the new user interacted with: one id or many.
+            The items that the new user interacted with, as in `recommend_from_items`: one id or many, or a frame or a
+            Dataset of one user, which may have weights and times.
         items, k, titles
             As in `explain`.
         on_unknown
@@ -286,17 +303,23 @@ class Answers(ABC):
         check(self.train_, k, on_unknown, titles)
         if on_unknown not in ("raise", "skip"):
             raise ParameterError(f'on_unknown is {on_unknown!r}; for explanations it must be "raise" or "skip"')
-        if isinstance(history, (Dataset, Mapping)):
-            kind = type(history).__name__
+        if isinstance(history, Mapping):
             raise ParameterError(
-                f"explain_from_items takes the history of one user, a list of items; a {kind} was given"
+                f"explain_from_items takes the history of one user, a list of items; a {type(history).__name__} was "
+                "given"
             )
-        known = codes_of(self.train_.items, one_or_many(history), on_unknown)
-        return self._explanation(np.unique(known[known >= 0]), items, None, k, titles)
+        found = known_histories(self.train_.items, history, on_unknown)
+        if found.weights.shape[0] != 1:
+            raise ParameterError(
+                f"explain_from_items takes the history of one user; {found.weights.shape[0]:,} users were given"
+            )
+        return self._explanation(self.scorer.counted(found.weights, found.times), items, None, k, titles)
 
-    def _explanation(self, history: Codes, items: OneOrMany, user: int | None, k: int, titles: bool) -> Frame:
+    def _explanation(
+        self, history: sparse.csr_array, items: OneOrMany, user: int | None, k: int, titles: bool
+    ) -> Frame:
         train, asked = self.train_, self.train_.items.known(items)
-        found = explanation(train, explain(self.scorer, history, asked, user), history, asked, k, titles)
+        found = explanation(train, explain(self.scorer, history, asked, user), history.indices, asked, k, titles)
         return to_native(found, library_of(items) or train.library)
 
     @final
@@ -401,11 +424,6 @@ def check(
         raise ParameterError(
             "the training data has no titles: give them with tl.read(..., titles=...) or model.set_titles(...)"
         )
-
-
-def codes_of(known: Ids, asked: OneOrMany, on_unknown: OnUnknown) -> Codes:
-    """The row numbers of ids, where -1 is an id that is not known; an error if there shall be none."""
-    return known.known(asked) if on_unknown == "raise" else known.codes(asked)
 
 
 def pair_codes(train: Dataset | Blocks, users: OneOrMany, items: OneOrMany, asking: str) -> tuple[Codes, Codes]:
@@ -528,23 +546,3 @@ def echo(asked: Iterable[Hashable], known: Ids) -> pl.Series:
 
 def _titles(train: Dataset | Blocks, wanted: bool) -> pl.Series | None:
     return train.titles if wanted else None
-
-
-def _histories(
-    known: Ids, items: Histories, on_unknown: OnUnknown
-) -> tuple[dict[str, pl.Series], sparse.csr_array]:
-    """The key columns of the result, and a CSR of histories in row numbers of items."""
-    keys, lists = _lists_of_items(items)
-    codes = [codes_of(known, row, on_unknown) for row in lists]
-    return keys, histories_of([np.unique(row[row >= 0]) for row in codes], len(known))
-
-
-def _lists_of_items(items: Histories) -> tuple[dict[str, pl.Series], list[OneOrMany]]:
-    if isinstance(items, Dataset):
-        users = items.users.take(np.arange(items.n_users, dtype=np.int32))
-        return {"user_id": users}, [items.items.take(row) for row in rows_of(items.csr)]
-    if isinstance(items, Mapping):
-        return {"user_id": to_series(list(items))}, [one_or_many(row) for row in items.values()]
-    if isinstance(items, (list, tuple)) and items and all(isinstance(row, (list, tuple)) for row in items):
-        return {"user_id": pl.Series(range(len(items)))}, list(items)
-    return {}, [one_or_many(items)]

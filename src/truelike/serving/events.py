@@ -71,6 +71,13 @@ class Event(NamedTuple):
     version: str | None = None
 
 
+class Latest(NamedTuple):
+    """The type of the last event of a user with an item, and when it was."""
+
+    type: str
+    time: int | None
+
+
 SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
     **dict.fromkeys(Event._fields, pl.String),
     "time": pl.Datetime("us", "UTC"),
@@ -88,7 +95,7 @@ class EventStore:
     >>> store = EventStore(tempfile.mkdtemp())
     >>> store.append([Event("ann", "tea", "click"), Event("ann", "rum", "view")])
     >>> store.of("ann")
-    {'tea': 'click'}
+    {'tea': Latest(type='click', time=None)}
     >>> store.close()
     """
 
@@ -124,22 +131,22 @@ class EventStore:
             self._writer.execute("BEGIN IMMEDIATE")
             self._writer.executemany(_INSERT, events)
 
-    def of(self, user: str, days: float = DAYS) -> dict[str, str]:
-        """The items of a user's events that count now, the latest last, and the type of the last event with each.
+    def of(self, user: str, days: float = DAYS) -> dict[str, Latest]:
+        """The items of a user's events that count now, the latest last, and the last event with each.
 
         An event counts if it is no view or impression, happened in the last `days` days, and no `remove` of its item
         was appended after it, whatever time that has: so it is when a model is trained, too.
         """
         with _explained(self.path), self._lock:
             rows = self._reader.execute(_OF_USER, (user, MOST_READ)).fetchall()
-        found: dict[str, str] = {}
+        found: dict[str, Latest] = {}
         removed: set[str] = set()
         oldest = 1e6 * (time.time() - 86_400 * days) if rows else 0.0
         for item, kind, when in rows:
             if kind == REMOVE:
                 removed.add(item)
             elif item not in removed and item not in found and (when is None or when >= oldest):
-                found[item] = kind
+                found[item] = Latest(kind, when)
                 if len(found) == MOST_OF_A_USER:
                     break
         return dict(reversed(found.items()))

@@ -5,20 +5,22 @@ Users and items are row numbers here. The answers are those of the model's own m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import lru_cache, partial
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy import sparse
 
 from truelike.core.array_files import read_arrays
 from truelike.data.ids import Codes
+from truelike.data.moments import in_units_of
 from truelike.errors import ParameterError
 from truelike.models.explain import Contributions, explain
-from truelike.models.fold_in import histories_of
 from truelike.models.label_noise import Likes
 from truelike.models.registry import load_described
 from truelike.models.scorer import Scorer
@@ -40,13 +42,16 @@ SUBSET = 50_000  # candidates up to which a large catalogue is scored exactly ra
 EXPLAIN_MS = 5_000.0  # milliseconds of an explanation above which a model has none
 KEPT, KEPT_BYTES = 10_000, 32 * 2**20  # vectors or scores of folded-in users
 NO_ITEMS = np.zeros(0, dtype=np.int32)
+Times = NDArray[np.int64]
+Frozen = tuple[bytes, bytes, str]  # items, how much they count, and the type of these
 
 
 class Who(NamedTuple):
     """For whom a list is."""
 
     user: int | None  # the row of a user of the training data; None: a new user
-    history: Codes | None  # what is folded in; None: the user as trained, or, without a user, popular items
+    # what is folded in, as the model counts it; None: the user as trained, or, without a user, popular items
+    history: sparse.csr_array | None
     seen: Codes  # the items that the user interacted with
     events: int = 0  # how many of them are new
 
@@ -56,6 +61,17 @@ class Who(NamedTuple):
         if self.history is not None:
             return "fold_in"
         return "popular" if self.user is None else "model"
+
+
+class NewItems(NamedTuple):
+    """Items of new events of a user, sorted; the weight and the time of each, where they are known."""
+
+    items: Codes
+    weights: Floats | None = None
+    times: Times | None = None
+
+
+NOTHING_NEW = NewItems(NO_ITEMS)
 
 
 class Place(NamedTuple):
@@ -113,6 +129,13 @@ class ServedModel:
         rows = [row for row in map(self.items.row, ids) if row is not None]
         return np.unique(np.array(rows, dtype=np.int32))
 
+    def new_items(self, times: Mapping[str, int | None]) -> NewItems:
+        """The items of new events that the model knows, with their times in microseconds since 1970; None: now."""
+        rows = {row: when for item, when in times.items() if (row := self.items.row(item)) is not None}
+        items, now = np.array(sorted(rows), dtype=np.int32), round(1e6 * time.time())
+        found = [rows[item] for item in items.tolist()]
+        return NewItems(items, None, np.array([now if when is None else when for when in found], dtype=np.int64))
+
     def seen(self, user: int) -> Codes:
         """The items of a user in the training data."""
         indptr = self._csr.indptr
@@ -151,18 +174,51 @@ class ServedModel:
 
     # --- lists ----------------------------------------------------------------------------------
 
-    def who(self, user: int | None, new: Codes) -> Who:
-        """A user, with items of new events."""
+    def who(self, user: int | None, new: Codes, weights: Floats | None = None, times: Times | None = None) -> Who:
+        """A user, with items of new events, sorted. An event has the weight 1 and is new, unless it is said.
+
+        The weights and times of the training data stay; an event with an item of it adds to the weight. `times` are in
+        microseconds since 1970.
+        """
         seen = NO_ITEMS if user is None else self.seen(user)
-        added = np.setdiff1d(new, seen) if len(new) else new
+        # whether an interaction is repeated matters to a model that counts
+        added = new if self.scorer.counting is not None or not len(new) else np.setdiff1d(new, seen)
         if not len(added):
             return Who(user, None, seen)
-        both = np.union1d(seen, added).astype(np.int32)
-        return Who(user, both, both, len(added))
+        history = self._merged(user, new, weights, times)
+        return Who(user, history, history.indices, len(added))
 
     def new_user(self, items: Codes) -> Who:
-        """A new user with some items."""
-        return Who(None, items if len(items) else None, items)
+        """A new user with some items, of whom nothing else is known."""
+        ones = np.ones(len(items), dtype=np.float32)
+        return Who(None, self.scorer.counted(self._row(items, ones)) if len(items) else None, items)
+
+    def _merged(
+        self, user: int | None, new: Codes, weights: Floats | None, times: Times | None
+    ) -> sparse.csr_array:
+        """The interactions of a user in the training data, and new ones, as the model counts them."""
+        known: tuple[sparse.csr_array, Times | None] = (self._row(NO_ITEMS, NO_ITEMS), None)
+        known = known if user is None else self.train.history_of(user)
+        items, place = np.unique(np.concatenate([known[0].indices, new]), return_inverse=True)
+        weights = np.ones(len(new), dtype=np.float32) if weights is None else weights
+        row = self._row(items, np.bincount(place, np.concatenate([known[0].data, weights])))
+        if self._span is None:
+            return self.scorer.counted(row)
+        recent = np.full(len(new), self._span[1]) if times is None else in_units_of(times, self._span)
+        latest = np.full(len(items), np.iinfo(np.int64).min)
+        np.maximum.at(latest, place, np.concatenate([NO_ITEMS if known[1] is None else known[1], recent]))
+        return self.scorer.counted(row, latest)
+
+    def _row(self, items: Codes, weights: NDArray[np.number]) -> sparse.csr_array:
+        indptr = np.array([0, len(items)], dtype=np.int32)
+        data = weights.astype(np.float32), items.astype(np.int32), indptr
+        return sparse.csr_array(data, shape=(1, self.n_items))
+
+    @cached_property
+    def _span(self) -> Times | None:
+        """The first and the last time of the training data; None if there are none."""
+        times = self.train.times
+        return None if times is None else np.array([times.min(), times.max()])
 
     def recommend(self, who: Who, options: RankOptions) -> list[Place]:
         """The list for a user."""
@@ -229,7 +285,11 @@ class ServedModel:
 
     def explain(self, who: Who, items: Codes) -> Contributions:
         """What the interactions of a user contribute to the scores of items, in the order of `who.seen`."""
-        return explain(self.scorer, who.seen, items, None if who.history is not None else who.user)
+        if who.history is not None:
+            return explain(self.scorer, who.history, items)
+        assert who.user is not None
+        history = self.scorer.counted(*self.train.history_of(who.user))
+        return explain(self.scorer, history, items, who.user)
 
     @property
     def evidence(self) -> Answer | None:
@@ -321,7 +381,7 @@ class ServedModel:
             own: Floats = self.ranker.scores(vector)[0]
             return own
         if who.history is not None:
-            return np.asarray(self._new_scores(who.history.tobytes())[0])
+            return np.asarray(self._new_scores(_frozen(who.history))[0])
         if who.user is None:
             return (self.popularity / max(1, len(self.users))).astype(np.float32)
         return np.asarray(self.scorer.score_users(np.array([who.user], dtype=np.int32))[0])
@@ -331,7 +391,7 @@ class ServedModel:
         if self.vectors is None or who.source == "popular":
             return None
         if who.history is not None:
-            return self._new_vectors(who.history.tobytes())
+            return self._new_vectors(_frozen(who.history))
         row: Floats = self.vectors.users[int(who.user or 0)][None]
         return row
 
@@ -426,11 +486,22 @@ def _most_kept(width: int) -> int:
     return max(2, min(KEPT, KEPT_BYTES // (4 * width)))
 
 
-def _vectors_of(scorer: Scorer, n_items: int, history: bytes) -> Floats | None:
+def _frozen(history: sparse.csr_array) -> Frozen:
+    """What a history consists of, by which a cache finds what follows from it."""
+    return history.indices.tobytes(), history.data.tobytes(), history.data.dtype.char
+
+
+def _thawed(history: Frozen, n_items: int) -> sparse.csr_array:
+    """The history."""
+    items, counts = np.frombuffer(history[0], dtype=np.int32), np.frombuffer(history[1], dtype=history[2])
+    return sparse.csr_array((counts, items, np.array([0, len(items)], dtype=np.int32)), shape=(1, n_items))
+
+
+def _vectors_of(scorer: Scorer, n_items: int, history: Frozen) -> Floats | None:
     """The vector of a new user, in an array of one row."""
-    return scorer.history_vectors(histories_of([np.frombuffer(history, dtype=np.int32)], n_items))
+    return scorer.history_vectors(_thawed(history, n_items))
 
 
-def _scores_of(scorer: Scorer, n_items: int, history: bytes) -> Floats:
+def _scores_of(scorer: Scorer, n_items: int, history: Frozen) -> Floats:
     """The scores of all items for a new user, in an array of one row."""
-    return scorer.score_histories(histories_of([np.frombuffer(history, dtype=np.int32)], n_items))
+    return scorer.score_histories(_thawed(history, n_items))

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from truelike.core.progress import logger
-from truelike.data.ids import Codes
 from truelike.errors import ParameterError, StorageError, UnknownIdError, some
 from truelike.models.explain import Contributions
 from truelike.serving.budget import check_time
-from truelike.serving.events import DAYS, EventStore
+from truelike.serving.events import DAYS, EventStore, Latest
 from truelike.serving.schemas import (
     MOST_PARTS,
     MOST_RANK,
@@ -30,7 +29,7 @@ from truelike.serving.schemas import (
     SearchQuery,
     SimilarRequest,
 )
-from truelike.serving.served_model import NO_ITEMS, Place, ServedModel, Who
+from truelike.serving.served_model import NOTHING_NEW, NewItems, Place, ServedModel, Who
 
 LIGHT_MS = 2.0  # milliseconds of a list up to which it is computed between two requests, without a thread
 LIGHT_K = 200
@@ -64,8 +63,8 @@ class Service:
         """Serve other models of the same names, from the next request on."""
         self.models = {model.name: model for model in models}
 
-    def recent(self, user: str) -> dict[str, str]:
-        """The items of a user's events that count now, and the type of the last event with each.
+    def recent(self, user: str) -> dict[str, Latest]:
+        """The items of a user's events that count now, and the last event with each.
 
         If they cannot be read, lists are made without them, and `problems` says why.
         """
@@ -98,15 +97,15 @@ class Service:
         number = next((n for n, end in enumerate(self._ends) if place < end), len(models) - 1)
         return list(models.values())[number]
 
-    def new_items(self, served: ServedModel, user: str) -> Codes:
+    def new_items(self, served: ServedModel, user: str) -> NewItems:
         """The items of a user's new events."""
         recent = self.recent(user)
-        return served.item_rows(recent) if recent else NO_ITEMS
+        return served.new_items({item: latest.time for item, latest in recent.items()}) if recent else NOTHING_NEW
 
-    def who(self, served: ServedModel, user: str, on_unknown: str, new: Codes | None = None) -> Who:
+    def who(self, served: ServedModel, user: str, on_unknown: str, new: NewItems | None = None) -> Who:
         """A user by id, with items of new events; an error that names an unknown one, unless popular items will do."""
         row = served.users.row(user)
-        who = served.who(row, self.new_items(served, user) if new is None else new)
+        who = served.who(row, *(self.new_items(served, user) if new is None else new))
         if who.source == "popular" and on_unknown != "popular":
             raise UnknownIdError(
                 f"the user {user[:80]!r} is not among the {len(served.users):,} users of the model {served.name!r}, "
@@ -131,7 +130,7 @@ class Service:
         places = self._places_together(asked) if len(asked) > 1 else {}
         for number, each in enumerate(asked):
             try:
-                found.append(self.recommend(each, places.get(number), NO_ITEMS))
+                found.append(self.recommend(each, places.get(number), NOTHING_NEW))
             except Exception as error:  # of this one only
                 found.append(error)
         return found
@@ -153,7 +152,7 @@ class Service:
         return found
 
     def recommend(
-        self, asked: RecommendRequest, places: list[Place] | None = None, new: Codes | None = None
+        self, asked: RecommendRequest, places: list[Place] | None = None, new: NewItems | None = None
     ) -> Answer:
         """A list for a known user, or for a new one from items.
 
@@ -201,7 +200,7 @@ class Service:
         row = served.users.row(user)
         if row is None:
             raise UnknownIdError(f"the user {user[:80]!r} is not among the users of the model {served.name!r}")
-        found = served.hidden_likes(row, asked, self.new_items(served, user))
+        found = served.hidden_likes(row, asked, self.new_items(served, user).items)
         rows = zip(found["row"], found["posterior"], found["flip_probability"], found["rank"], strict=True)
         return {
             **_of(served),
@@ -256,9 +255,9 @@ class Service:
         if row is None and not recent:
             raise UnknownIdError(f"the user {user[:80]!r} is not known, and has no events")
         items: list[Answer] = []
-        for item, kind in reversed(recent.items()):
+        for item, latest in reversed(recent.items()):
             code = served.items.row(item)
-            items.append({"item": item, **_title(served, code), "event": kind})
+            items.append({"item": item, **_title(served, code), "event": latest.type})
         old = [] if row is None else served.history(row).tolist()
         new = {item["item"] for item in items}
         total = len(items) + sum(served.items[code] not in new for code in old) if new else len(old)
@@ -321,7 +320,7 @@ class Service:
         return row
 
     def _whom(
-        self, asked: RecommendRequest | ExplainRequest, on_unknown: str, new: Codes | None = None
+        self, asked: RecommendRequest | ExplainRequest, on_unknown: str, new: NewItems | None = None
     ) -> tuple[ServedModel, Who]:
         """The model that answers, and for whom: a new user with items, or a known one."""
         if asked.items is not None:

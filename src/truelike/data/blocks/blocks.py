@@ -356,6 +356,11 @@ class Blocks:
         row = user - block.first_user
         return np.array(block.indices[block.indptr[row] : block.indptr[row + 1]])
 
+    def history_of(self, user: int) -> tuple[sparse.csr_array, NDArray[np.int64] | None]:
+        """The interactions of a user as a CSR of one row, with weights, and their times."""
+        block = self.block(int(np.searchsorted(self.bounds, user, side="right")) - 1)
+        return block.to_dataset().history_of(user - block.first_user)
+
     def rows(self, users: Codes) -> tuple[sparse.csr_array, Codes]:
         """A CSR with the interactions of some users, and the row of each of them."""
         wanted, at = np.unique(users, return_inverse=True)
@@ -379,7 +384,7 @@ class Blocks:
         """The interactions of each block, with the ids of its users."""
         for block in self:
             users = Ids(self.ids_of_block(block.number), self.users.kind, "user")
-            yield Dataset.unchecked(users, self.items, block.csr)
+            yield Dataset.unchecked(users, self.items, block.csr, block.times)
 
     def with_titles(self, titles: Any, *, encoding: str = "utf-8") -> Blocks:
         """The same blocks with names of their items for people to read."""
