@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose
 import truelike as tl
 from truelike.core.parallel import one_blas_thread
 from truelike.errors import ParameterError
+from truelike.models.fold_in import histories_of
 
 
 def vectors_of(world: Any, factors: int = 5) -> tuple[Any, Any, Any]:
@@ -27,7 +28,12 @@ def test_vectors_of_new_users_are_predicted_as_the_training_users_have_them(worl
     assert_allclose(scorer.history_vectors(world.matrix), users, rtol=2e-3, atol=2e-3)
     history = np.array([3, 8, 21], dtype=np.int32)
     expected = items @ (items[history].sum(axis=0) / np.sqrt(3) @ matrix) + np.arange(40)
-    assert_allclose(scorer.score_items(history, np.arange(40, dtype=np.int32)), expected, rtol=2e-3, atol=2e-3)
+    assert_allclose(
+        scorer.score_items(histories_of([history], 40), np.arange(40, dtype=np.int32)),
+        expected,
+        rtol=2e-3,
+        atol=2e-3,
+    )
 
 
 def test_the_prediction_does_not_depend_on_blas_threads(world: Any) -> None:

@@ -43,6 +43,11 @@ def history_of(model: Any, user: int) -> Any:
     return matrix.indices[matrix.indptr[user] : matrix.indptr[user + 1]]
 
 
+def row_of(model: Any, history: Any) -> Any:
+    """A history in which each interaction counts 1."""
+    return histories_of([history], model.train_.n_items)
+
+
 def brute_force(model: Any, history: Any, items: Any) -> Any:
     """What the scores for a new user lose without each interaction, one history at a time."""
 
@@ -92,9 +97,9 @@ def test_k_cuts_the_list_and_changes_nothing_else(model: Any) -> None:
 
 def test_the_scores_that_are_explained_are_those_of_the_model(model: Any, world: Any) -> None:
     history, items = history_of(model, 7), np.array([30, 1, 5], dtype=np.int32)
-    stored = explain(model.scorer, history, items, 7)
+    stored = explain(model.scorer, row_of(model, history), items, 7)
     assert_array_equal(stored.scores, model.score(7, items))
-    new = explain(model.scorer, history, items)
+    new = explain(model.scorer, row_of(model, history), items)
     frame = model.recommend_from_items(world.seen(7), k=40, exclude_seen=False)
     expected = dict(zip(frame["item_id"], frame["score"], strict=True))
     assert_allclose(new.scores, [expected[int(item)] for item in items], rtol=1e-5, atol=1e-5)
@@ -108,7 +113,7 @@ def test_a_new_user_gets_the_explanation_of_the_history(model: Any, world: Any) 
     frame = model.explain_from_items(seen, [1, 30], k=40)
     assert dict(frame.schema) == SCHEMA
     assert frame.equals(model.explain_from_items([*reversed(seen), seen[0]], [1, 30], k=40))
-    found = explain(model.scorer, history_of(model, 7), np.array([1, 30], dtype=np.int32))
+    found = explain(model.scorer, row_of(model, history_of(model, 7)), np.array([1, 30], dtype=np.int32))
     by_item = dict(zip(frame["because_item_id"][: len(seen)], frame["contribution"][: len(seen)], strict=True))
     assert_array_equal([by_item[int(item)] for item in history_of(model, 7)], found.values[0])
 
@@ -116,7 +121,9 @@ def test_a_new_user_gets_the_explanation_of_the_history(model: Any, world: Any) 
 def test_the_method_is_exact_where_the_score_is_a_sum(name: str, model: Any) -> None:
     expected = "exact" if name in EXACT else "leave_one_out"
     if name == "AutoRecommender":
-        expected = explain(model.model_.scorer, history_of(model, 7), np.array([1], dtype=np.int32)).method
+        expected = explain(
+            model.model_.scorer, row_of(model, history_of(model, 7)), np.array([1], dtype=np.int32)
+        ).method
         assert model.explain(7, [1, 30]).equals(model.model_.explain(7, [1, 30]))
     assert set(model.explain(7, 1)["method"]) == {expected}
 
@@ -128,13 +135,15 @@ def test_leave_one_out_is_what_the_score_loses_without_the_interaction(model: An
     expected = brute_force(model, history, items)
     assert np.abs(expected).max() > 0
     assert_allclose(
-        explain(model.scorer, history, items).values, expected, atol=1e-3 * score_range(model, history)
+        explain(model.scorer, row_of(model, history), items).values,
+        expected,
+        atol=1e-3 * score_range(model, history),
     )
 
 
 def test_one_interaction_explains_what_a_user_without_interactions_does_not_have(model: Any, name: str) -> None:
     items = np.arange(40, dtype=np.int32)
-    found = explain(model.scorer, np.array([5], dtype=np.int32), items)
+    found = explain(model.scorer, row_of(model, np.array([5], dtype=np.int32)), items)
     assert np.isfinite(found.values).all()
     if name not in ("ItemPop", "AutoRecommender"):
         assert np.abs(found.values).max() > 0
@@ -152,7 +161,7 @@ def test_without_interactions_the_frame_is_empty(make: Any, model: Any, name: st
     frame = fitted.explain(4, [1, 2])
     assert dict(frame.schema) == SCHEMA
     assert frame.height == 0
-    nothing = np.zeros(0, dtype=np.int32)
+    nothing = row_of(fitted, np.zeros(0, dtype=np.int32))
     assert_array_equal(explain(fitted.scorer, nothing, np.array([1, 2]), 4).scores, fitted.score(4, [1, 2]))
     assert explain(fitted.scorer, nothing, np.array([1, 2])).scores.shape == (2,)
 
@@ -227,7 +236,7 @@ def test_a_sum_is_of_the_weights_of_the_interactions(
     table = model.similarity_.T if name == "ItemKNN" else model.weights_
     weights = table.toarray() if sparse.issparse(table) else table
     history, items = history_of(model, 9), np.array([3, 0, 39], dtype=np.int32)
-    found = explain(model.scorer, history, items, 9)
+    found = explain(model.scorer, row_of(model, history), items, 9)
     assert_array_equal(found.values, weights[history][:, items].T)
     assert_allclose(found.values.sum(axis=1), model.score(9, items), atol=1e-6)
 
@@ -252,11 +261,13 @@ def test_ials_is_the_terms_of_the_exact_solution(weighting: Any, recency: Any) -
     mine = slice(*data.matrix.indptr[user : user + 2])
     history = data.matrix.indices[mine]
     c = np.ones(len(history)) if counts is None else counts[mine].astype(float)
-    for given, weights in ((user, c), (None, np.ones(len(history)))):
+    for given, weights in ((user, c), (None, c), (None, np.ones(len(history)))):
         ridge = model.regularization_ * (len(history) + model.unobserved_weight_ * len(V))
         A = model.unobserved_weight_ * V.T @ V + (V[history].T * weights) @ V[history] + ridge * np.eye(6)
         expected = V @ np.linalg.inv(A) @ (V[history] * weights[:, None]).T
-        found = explain(model.scorer, history, np.arange(30, dtype=np.int32), given)
+        row = row_of(model, history)
+        row.data[:] = weights
+        found = explain(model.scorer, row, np.arange(30, dtype=np.int32), given)
         assert_allclose(found.values, expected, atol=1e-6)
         if given is None:
             assert_allclose(found.values.sum(axis=1), found.scores, atol=1e-6)
@@ -265,8 +276,8 @@ def test_ials_is_the_terms_of_the_exact_solution(weighting: Any, recency: Any) -
 def test_a_blend_of_sums_is_a_sum(world: Any) -> None:
     model = tl.Blend(first="EASE:regularization=10", second="ItemKNN:neighbors=20", weight=0.3).fit(world)
     history, items = history_of(model, 9), np.arange(40, dtype=np.int32)
-    found = explain(model.scorer, history, items, 9)
-    parts = [explain(part.scorer, history, items, 9) for part in (model.first_, model.second_)]
+    found = explain(model.scorer, row_of(model, history), items, 9)
+    parts = [explain(part.scorer, row_of(model, history), items, 9) for part in (model.first_, model.second_)]
     expected = sum(
         weight * part.values / part.scores.std() for weight, part in zip((0.7, 0.3), parts, strict=True)
     )
@@ -287,17 +298,17 @@ def test_an_explanation_does_not_depend_on_what_else_is_asked_for(
 ) -> None:
     monkeypatch.setattr(explanations, "MOST_LEFT_OUT", 3)
     history, items = history_of(model, 7), np.array([1, 30, 17], dtype=np.int32)
-    together = explain(model.scorer, history, items).values
-    alone = np.concatenate([explain(model.scorer, history, item[None]).values for item in items])
+    together = explain(model.scorer, row_of(model, history), items).values
+    alone = np.concatenate([explain(model.scorer, row_of(model, history), item[None]).values for item in items])
     assert_allclose(together, alone, atol=2e-5 * score_range(model, history))
 
 
 @pytest.mark.parametrize("name", ["NBPO", "ExactBPO"])
 def test_only_the_most_similar_interactions_are_left_out(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     history, items = history_of(model, 7), np.array([1, 30], dtype=np.int32)
-    full = explain(model.scorer, history, items).values
+    full = explain(model.scorer, row_of(model, history), items).values
     monkeypatch.setattr(explanations, "MOST_LEFT_OUT", 3)
-    found = explain(model.scorer, history, items).values
+    found = explain(model.scorer, row_of(model, history), items).values
     similarity = model.scorer.similarities(items)[:, history]
     for row in range(2):
         kept = np.argsort(-similarity[row])[:3]
@@ -308,7 +319,9 @@ def test_only_the_most_similar_interactions_are_left_out(model: Any, monkeypatch
 @pytest.mark.parametrize("name", ["IALS", "NBPO", "ExactNBPO", "AutoRecommender"])
 def test_threads_may_ask_at_the_same_time(make: Any, world: Any) -> None:
     model = make().fit(world)
-    asked = [(history_of(model, user), np.array([1, 30], dtype=np.int32), user) for user in range(1, 13)]
+    asked = [
+        (row_of(model, history_of(model, user)), np.array([1, 30], dtype=np.int32), user) for user in range(1, 13)
+    ]
     with ThreadPoolExecutor(4) as pool:
         together = list(pool.map(lambda each: explain(model.scorer, *each).values, asked))
     for found, each in zip(together, asked, strict=True):
@@ -348,7 +361,7 @@ class PairScorer(tl.Scorer):
 def test_a_model_of_ones_own_is_explained_without_more_code(world: Any) -> None:
     model = Pairs().fit(world)
     history, items = history_of(model, 7), np.array([1, 30], dtype=np.int32)
-    found = explain(model.scorer, history, items, 7)
+    found = explain(model.scorer, row_of(model, history), items, 7)
     assert_allclose(found.values, brute_force(model, history, items), rtol=1e-5, atol=1e-4)
     assert set(model.explain(7, 1)["method"]) == {"leave_one_out"}
     assert model.explain_from_items([5], 1).height == 1

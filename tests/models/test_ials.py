@@ -279,11 +279,12 @@ def test_fit_warns_of_weights_that_do_not_count_and_names_the_parameter_that_cou
 @pytest.mark.parametrize(
     ("data", "how"), [(random_data(9), {}), (tl.read(timed_rows()), COUNTED)], ids=["plain", "counted"]
 )
-def test_the_items_of_a_new_user_all_count_1(data: Any, how: Any) -> None:
+def test_the_items_of_a_list_have_the_weight_1_and_the_usual_age(data: Any, how: Any) -> None:
     model = tl.IALS(factors=8, epochs=3, **how).fit(data)
     table, weights = model.item_factors_.astype(np.float64), model._weights(data)
     history = np.array([1, 4, 7])
     observed = np.isin(np.arange(len(table)), history)[None]
-    [row] = dense_half(observed, observed, table, weights)
+    count = np.log1p(1) / np.log1p(data.matrix.data).mean() if how else 1.0
+    [row] = dense_half(observed, count * observed, table, weights)
     found = model.recommend_from_items(history.tolist(), k=40).sort("item_id")
     assert_allclose(found["score"].to_numpy(), table[found["item_id"].to_numpy()] @ row, rtol=1e-4, atol=1e-5)

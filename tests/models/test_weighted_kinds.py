@@ -109,7 +109,8 @@ def test_lists_leave_out_the_target_alone(data: Any) -> None:
     for user in range(0, USERS, 7):
         listed = set(lists.filter(pl.col("user_id") == user)["item_id"])
         bought = set(data.seen(user))
-        assert listed == set(data.items) - bought
+        disliked = set(data.to_frame("dislike").filter(pl.col("user_id") == user)["item_id"])
+        assert listed == set(data.items) - bought - disliked
         carts = set(data.kinds["cart"].csr[[user]].indices.tolist()) - bought
         assert carts <= listed
 

@@ -276,6 +276,15 @@ class Dataset:
         lo, hi = self.csr.indptr[user : user + 2]
         return np.sort(self.csr.indices[lo:hi]).astype(np.int32)
 
+    def history_of(self, user: int) -> tuple[sparse.csr_array, NDArray[np.int64] | None]:
+        """The interactions of a user as a CSR of one row, with weights, and their times."""
+        mine = slice(*self.csr.indptr[user : user + 2])
+        weights, items = np.array(self.csr.data[mine]), np.array(self.csr.indices[mine])
+        row = sparse.csr_array(
+            (weights, items, np.array([0, len(items)], dtype=np.int32)), shape=(1, self.n_items)
+        )
+        return row, None if self.times is None else np.array(self.times[mine])
+
     def rows(self, users: Codes) -> tuple[sparse.csr_array, Codes]:
         """A CSR that has the interactions of some users, by row numbers, and the row of each of them."""
         return self.csr, users

@@ -72,6 +72,19 @@ def duration(name: str, value: str | float, times: NDArray[np.int64]) -> float:
     return float(found[1]) * SECONDS[found[2]] * units
 
 
+def in_units_of(times: NDArray[np.int64], known: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Times in the units of others; as they are, if some do not look like times since 1970.
+
+    >>> in_units_of(np.array([1_577_836_800_123]), np.array([1_577_836_800])), in_units_of(np.array([3]), np.array([9]))
+    (array([1577836800]), array([3]))
+    """
+    mine = units_per_second(times) if len(times) else None
+    theirs = units_per_second(known)
+    if mine is None or theirs is None:
+        return times
+    return times * (theirs // mine) if theirs > mine else times // (mine // theirs)
+
+
 def time_range(times: NDArray[np.int64]) -> str:
     """The first and the last time; as dates where they are seconds, or parts of seconds, since 1970.
 

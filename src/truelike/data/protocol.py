@@ -91,6 +91,9 @@ class Interactions(Rows, Protocol):
     def items_of(self, user: int) -> Codes:
         """The items of a user, by row numbers."""
 
+    def history_of(self, user: int) -> tuple[sparse.csr_array, NDArray[np.int64] | None]:
+        """The interactions of a user as a CSR of one row, with weights, and their times."""
+
     def every(self, step: int) -> sparse.csr_array:
         """A CSR of every `step`-th user."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from truelike.core.parallel import one_blas_thread
@@ -32,8 +34,8 @@ def evaluate_new_users(
 
     The scores of all items are those of `recommend_from_items`: by fold-in, with the model as it is. The items of the
     history are left out of the list and do not count as relevant. Users without a relevant item are left out. So are
-    those whose history has no item that the model knows; a warning counts them. No model uses the weights and times of
-    a history today.
+    those whose history has no item that the model knows; a warning counts them. Models that use weights and times use
+    those of the histories.
 
     Parameters
     ----------
@@ -84,6 +86,9 @@ class _FoldsIn(Scores, Protocol):
     def score_histories(self, histories: sparse.csr_array) -> Floats:
         """Scores of all items for new users, each of whom is a row of a CSR of interactions: a new array."""
 
+    def counted(self, weights: sparse.csr_array, times: NDArray[np.int64] | None = None) -> sparse.csr_array:
+        """Histories with how much each interaction counts in place of its weight."""
+
 
 class _FoldedIn:
     """The lists of new users, who have row numbers of their own."""
@@ -133,7 +138,8 @@ class _FoldedIn:
 
     def lists(self, blocks: Iterable[Codes], k: int) -> Generator[Codes, None, None]:
         """For each block of users, the k best items of each that are not in the history."""
-        histories = self.seen.csr
+        seen = self.seen.csr
+        histories = self.scorer.counted(seen, self.seen.times)
         for users in blocks:
             with one_blas_thread():  # whose number would change the last bits of a fold-in
                 best = top_k_by_scores(
@@ -141,7 +147,7 @@ class _FoldedIn:
                     users,
                     k,
                     n_items=len(self.items),
-                    seen=histories,
+                    seen=seen,
                     ties=self.scorer.ties,
                     n_jobs=self.n_jobs,
                 )

@@ -171,7 +171,7 @@ class Recommender(Answers):
 
     def _counts_weights(self) -> bool:
         """Whether the weights and repeated rows of the training data count."""
-        return False
+        return getattr(self, "weighting", "none") != "none"
 
     def _check_changes(self, given: Mapping[str, Any]) -> None:
         """Raise if some parameters of a constructed model cannot be changed."""

@@ -37,15 +37,17 @@ from truelike.data.seen import SeenBy, SeenRules, seen_of
 from truelike.engines.callbacks import SECONDS_BETWEEN_LINES, readable_seconds
 from truelike.errors import ParameterError, StorageError, some
 from truelike.models.exclusions import LeftOut, split_exclude
-from truelike.models.lists import allowed_items, best_items, check, codes_of, echo, frame_of
+from truelike.models.histories import codes_of
+from truelike.models.lists import allowed_items, best_items, check, echo, frame_of
 from truelike.models.ruled import bound
 from truelike.ranking.on_cluster import check_dot_product, top_k_on_cluster
 from truelike.ranking.top_k import TopK
 
 if TYPE_CHECKING:
     from truelike.models.base import Recommender
+    from truelike.models.histories import OnUnknown
     from truelike.models.label_noise import Likes
-    from truelike.models.lists import Answers, Exclude, OneOrMany, OnUnknown
+    from truelike.models.lists import Answers, Exclude, OneOrMany
     from truelike.rules.rules import Rules
 
 ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet")

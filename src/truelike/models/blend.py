@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -14,6 +15,7 @@ from truelike.core.parameters import jobs, number, special, whole_number, with_i
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.engines.options import FitOptions
+from truelike.engines.weights import HistoryCounts
 from truelike.errors import ParameterError
 from truelike.models.base import Recommender
 from truelike.models.scorer import LEFT_OUT_BYTES, Floats, Scorer
@@ -134,15 +136,50 @@ class Blend(Recommender):
 
 
 @final
+class PartCounts(HistoryCounts):
+    """How two scorers count the interactions of a history, in one number.
+
+    Two parts may count differently. So the data of a CSR are complex: the real part is what the first of them counts,
+    the imaginary part what the second counts.
+    """
+
+    def __init__(self, first: Scorer, second: Scorer) -> None:
+        self._parts = first, second
+
+    def of(self, weights: sparse.csr_array, times: NDArray[np.int64] | None = None) -> sparse.csr_array:
+        """See `HistoryCounts`."""
+        first, second = (part.counted(weights, times).data for part in self._parts)
+        both = (first + np.complex64(1j) * second).astype(np.complex64)
+        return sparse.csr_array((both, weights.indices, weights.indptr), shape=weights.shape)
+
+    @staticmethod
+    def split(histories: sparse.csr_array) -> list[sparse.csr_array]:
+        """What each scorer counts; the same for both if the data are no complex numbers.
+
+        >>> histories = sparse.csr_array(np.array([[0, 1 + 3j]], dtype=np.complex64))
+        >>> [each.toarray().tolist() for each in PartCounts.split(histories)]
+        [[[0.0, 1.0]], [[0.0, 3.0]]]
+        """
+        if not np.iscomplexobj(histories.data):
+            return [histories, histories]
+        parts = (np.ascontiguousarray(part) for part in (histories.data.real, histories.data.imag))
+        place = histories.indices, histories.indptr
+        return [sparse.csr_array((part, *place), shape=histories.shape) for part in parts]
+
+
+@final
 class BlendScorer(Scorer):
     """The weighted sum of the normalised scores of two scorers of the same data; `weight` is that of the second."""
 
     def __init__(self, first: Scorer, second: Scorer, weight: float) -> None:
-        super().__init__(first.train)
+        differs = first.counting is not None or second.counting is not None
+        super().__init__(first.train, PartCounts(first, second) if differs else None)
         self._parts, self._weight = (first, second), weight
 
-    def _blended(self, ask: Callable[[Scorer], Floats]) -> Floats:
-        first, second = map(ask, self._parts)
+    def _blended(self, ask: Callable[..., Floats], histories: sparse.csr_array | None = None) -> Floats:
+        """The blend of what the parts answer, who are given the histories as they count them."""
+        given: list[Any] = [()] * 2 if histories is None else [(each,) for each in PartCounts.split(histories)]
+        first, second = (ask(part, *own) for part, own in zip(self._parts, given, strict=True))
         for scores in (first, second):
             normalise(scores)
         first *= np.float32(1 - self._weight)
@@ -156,34 +193,39 @@ class BlendScorer(Scorer):
 
     def score_histories(self, histories: sparse.csr_array) -> Floats:
         """Blend the scores."""
-        return self._blended(lambda part: part.score_histories(histories))
+        return self._blended(lambda part, own: part.score_histories(own), histories)
 
     def similarities(self, items: Codes) -> Floats:
         """Blend the similarities."""
         return self._blended(lambda part: part.similarities(items))
 
-    def contributions(self, history: Codes, items: Codes, user: int | None) -> Floats | None:
+    def contributions(self, history: sparse.csr_array, items: Codes, user: int | None) -> Floats | None:
         """Those of two scores that are sums, scaled as the scores."""
         every = np.arange(self.train.n_items, dtype=np.int32)
-        total = np.zeros((len(items), len(history)), dtype=np.float32)
-        for part, weight in zip(self._parts, (1 - self._weight, self._weight), strict=True):
-            values = part.contributions(history, items, user)
+        total = np.zeros((len(items), history.nnz), dtype=np.float32)
+        weights = (1 - self._weight, self._weight)
+        for part, weight, own in zip(self._parts, weights, PartCounts.split(history), strict=True):
+            values = part.contributions(own, items, user)
             if values is None:
                 return None
-            deviation = float(np.std(part.score_items(history, every, user), dtype=np.float64))
+            deviation = float(np.std(part.score_items(own, every, user), dtype=np.float64))
             if deviation > 0:
                 total += np.float32(weight / deviation) * values
         return total
 
-    def left_out_scores(self, history: Codes, places: Codes, items: Codes) -> Floats:
+    def left_out_scores(self, history: sparse.csr_array, places: Codes, items: Codes) -> Floats:
         """Blend the scores of all items, some places at a time."""
         n_items = self.train.n_items
         every, at_once = np.arange(n_items, dtype=np.int32), max(1, LEFT_OUT_BYTES // (4 * n_items))
         blocks = []
         for start in range(0, len(places), at_once):
-            block = places[start : start + at_once]
-            blocks.append(self._blended(lambda part: part.left_out_scores(history, block, every))[:, items])  # noqa: B023
+            of_part = partial(_left_out, places=places[start : start + at_once], items=every)
+            blocks.append(self._blended(of_part, history)[:, items])
         return np.concatenate([blocks[0][:1], *(block[1:] for block in blocks)])
+
+
+def _left_out(part: Scorer, history: sparse.csr_array, places: Codes, items: Codes) -> Floats:
+    return part.left_out_scores(history, places, items)
 
 
 def normalise(scores: Floats) -> None:

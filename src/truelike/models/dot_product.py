@@ -14,8 +14,9 @@ from truelike.core.parallel import one_blas_thread
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
+from truelike.engines.weights import HistoryCounts
 from truelike.errors import ParameterError
-from truelike.models.fold_in import FoldIn, histories_of, rows_of
+from truelike.models.fold_in import FoldIn, counts_of, histories_of, rows_of
 from truelike.models.scorer import DotProduct, Floats, Scorer
 from truelike.ranking.factor_ranker import factor_score_block
 
@@ -40,6 +41,8 @@ class DotProductScorer(Scorer):
         Returns the `FoldIn` that finds the vectors of new users; it is called for the first of them. None: a vector is
         predicted from the item vectors of the history, by the linear regression that fits the users of the training
         data best. It does not ask how the vectors were learned, so it suits any model.
+    counting : optional
+        As of `Scorer`, for a `fold_in` that uses how much interactions count.
 
     Examples
     --------
@@ -57,8 +60,9 @@ class DotProductScorer(Scorer):
         item_vectors: NDArray[np.floating],
         item_bias: NDArray[np.floating] | None = None,
         fold_in: Callable[[], FoldIn] | None = None,
+        counting: HistoryCounts | None = None,
     ) -> None:
-        super().__init__(train)
+        super().__init__(train, counting)
         width = np.shape(user_vectors)[-1:]
         users = _table("user_vectors", user_vectors, (train.n_users, *width))
         items = _table("item_vectors", item_vectors, (train.n_items, *width))
@@ -81,7 +85,9 @@ class DotProductScorer(Scorer):
 
     def history_vectors(self, histories: sparse.csr_array) -> Floats:
         """By fold-in."""
-        return np.stack([self.fold_in.row(history) for history in rows_of(histories)])
+        rows = rows_of(histories)
+        counts = [None] * len(rows) if self.counting is None else counts_of(histories)
+        return np.stack([self.fold_in.row(*each) for each in zip(rows, counts, strict=True)])
 
     def score_histories(self, histories: sparse.csr_array) -> Floats:
         """By fold-in."""
@@ -97,13 +103,18 @@ class DotProductScorer(Scorer):
         unit = self.similarity_vectors
         return factor_score_block(unit[items], unit)
 
-    def contributions(self, history: Codes, items: Codes, user: int | None) -> Floats | None:
+    def contributions(self, history: sparse.csr_array, items: Codes, user: int | None) -> Floats | None:
         """Those of the fold-in, where the vector is a sum over the interactions."""
-        return self.fold_in.contributions(history, items, user)
+        return self.fold_in.contributions(history.indices, items, self._counts(history))
 
-    def left_out_scores(self, history: Codes, places: Codes, items: Codes) -> Floats:
+    def left_out_scores(self, history: sparse.csr_array, places: Codes, items: Codes) -> Floats:
         """By vectors that are folded in together."""
-        return self._vectors.of_vectors(self.fold_in.rows_without(history, places), items)
+        rows = self.fold_in.rows_without(history.indices, places, self._counts(history))
+        return self._vectors.of_vectors(rows, items)
+
+    def _counts(self, history: sparse.csr_array) -> Floats | None:
+        """How much the interactions of a history count; None: each counts 1."""
+        return None if self.counting is None else history.data
 
 
 class RegressionFoldIn(FoldIn):
@@ -124,8 +135,8 @@ class RegressionFoldIn(FoldIn):
             ridge = L2 * np.trace(squares) / len(squares) + 1e-12
             return np.linalg.solve(squares + ridge * np.eye(len(squares)), known.T @ self._vectors.users)
 
-    def row(self, history: Codes) -> Floats:
-        """By the regression."""
+    def row(self, history: Codes, counts: Floats | None = None) -> Floats:
+        """By the regression, which counts all interactions the same."""
         return np.asarray(self.rows(histories_of([history], self._train.n_items))[0])
 
     def rows(self, histories: sparse.csr_array) -> Floats:

@@ -16,9 +16,10 @@ from truelike.core.parameters import choice, jobs, number, preset, whole_number,
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.engines.options import FitOptions
+from truelike.engines.weights import counts_of_histories, interaction_weights
 from truelike.errors import ParameterError
 from truelike.models.base import Recommender
-from truelike.models.item_scorer import ItemScorer, csr_arrays, saved_csr
+from truelike.models.item_scorer import ItemScorer, csr_arrays, saved_csr, sums_of_squares
 from truelike.models.scorer import Floats
 
 ROWS = 64  # rows of the Gram matrix that are computed together
@@ -37,6 +38,8 @@ class EDLAE(Recommender):
     Training to reconstruct interactions of which a share `dropout` is hidden equals a ridge of dropout /
     (1 - dropout) times the diagonal of X'X (Steck, NeurIPS 2020: "Autoencoders that don't overfit towards the
     identity", full rank): EASE with P = (X'X + dropout / (1 - dropout) diag(X'X) + regularization I)^-1.
+
+    With `weighting`, X has how much each interaction counts in place of 1, with mean 1.
 
     Parameters
     ----------
@@ -73,21 +76,26 @@ class EDLAE(Recommender):
     n_jobs: int | None = jobs()
     dropout: float = number(0.67, low=0.0, high=0.99)
     regularization: float | None = number(None, low=1e-3)
+    weighting: Literal["none", "log", "linear"] = choice("none", "log", "linear")
 
-    def _ridge(self, train: Dataset) -> tuple[float, NDArray[np.float64]]:
-        """The regularization, as it was given or by a rule, and what is added to the diagonal of X'X."""
+    def _ridge(self, train: Dataset, squares: NDArray[Any]) -> tuple[float, NDArray[np.float64]]:
+        """The regularization, as it was given or by a rule, and what is added to `squares`, the diagonal of X'X."""
         regularization = self.regularization
         if regularization is None:
             regularization = usual_regularization(train, self.n_jobs) * float(np.sqrt(1.0 - self.dropout))
         ridge = np.full(train.n_items, float(regularization))
-        ridge += self.dropout / (1.0 - self.dropout) * train.popularity()
+        ridge += self.dropout / (1.0 - self.dropout) * squares
         return float(regularization), ridge
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
         neighbors = self._neighbors(train.n_items)
-        regularization, ridge = self._ridge(train)
+        counts = interaction_weights(train, self.weighting)
+        regularization, ridge = self._ridge(train, sums_of_squares(train, counts))
         try:
-            weights = self._dense(train, ridge) if neighbors is None else self._sparse(train, ridge, neighbors)
+            if neighbors is None:
+                weights = self._dense(train, counts, ridge)
+            else:
+                weights = self._sparse(train, counts, ridge, neighbors)
         except np.linalg.LinAlgError:
             raise ParameterError(
                 f"{self.name}: with this regularization, in {self.precision}, the Gram matrix has no inverse. "
@@ -102,22 +110,22 @@ class EDLAE(Recommender):
             neighbors = NEIGHBORS
         return None if neighbors is None or neighbors >= n_items - 1 else neighbors
 
-    def _dense(self, train: Dataset, ridge: NDArray[np.float64]) -> Floats:
+    def _dense(self, train: Dataset, counts: Floats | None, ridge: NDArray[np.float64]) -> Floats:
         from truelike.models.inversion import invert
 
-        P = gram(train.csr, np.dtype(self.precision), self.n_jobs)
+        P = gram(train.csr, counts, np.dtype(self.precision), self.n_jobs)
         P[np.diag_indices_from(P)] += ridge
         invert(P, self.n_jobs)
         return self._weights(P)
 
-    def _sparse(self, train: Dataset, ridge: NDArray[np.float64], neighbors: int) -> Any:
+    def _sparse(self, train: Dataset, counts: Floats | None, ridge: NDArray[np.float64], neighbors: int) -> Any:
         from truelike.models.local_ridge import local_weights
 
         def check(needed: int) -> None:
             what = f"{self.name} with {neighbors} neighbors for each of {train.n_items:,} items"
             check_memory(needed, what, f"Use fewer neighbors, {INSTEAD}")
 
-        return local_weights(train.csr, ridge, neighbors, self.n_jobs, check)
+        return local_weights(train.csr, ridge, neighbors, self.n_jobs, check, counts)
 
     def _weights(self, P: NDArray[Any]) -> Floats:
         """B_ij = -P_ij / P_jj off the diagonal; a float32 P is overwritten."""
@@ -156,7 +164,7 @@ class EDLAE(Recommender):
         return {}  # users have their histories alone
 
     def _make_scorer(self) -> ItemScorer:
-        return ItemScorer(self.train_, self.weights_)
+        return ItemScorer(self.train_, self.weights_, counting=counts_of_histories(self.train_, self.weighting))
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         weights, regularization = self.weights_, np.array([self.regularization_])
@@ -184,6 +192,9 @@ class EASE(EDLAE):
 
     B minimises ``|X - X B|^2 + regularization |B|^2`` with a diagonal of zero, so that no item predicts itself: with
     P = (X'X + regularization I)^-1 it is B_ij = -P_ij / P_jj (Steck, WWW 2019, Equation 8).
+
+    With `weighting`, X has how much each interaction counts in place of 1, with mean 1: what a user interacted with
+    often is to be reconstructed as such, and counts as much in the score.
 
     Parameters
     ----------
@@ -253,17 +264,22 @@ def usual_regularization(train: Dataset, n_jobs: int | None) -> float:
     return max(1e-3, float(REGULARIZATION / exceeds**0.75))
 
 
-def gram(by_user: Any, dtype: np.dtype[Any], n_jobs: int | None) -> NDArray[Any]:
-    """The lower triangle of X'X: the number of users that two items share."""
-    from truelike.models.kernels import count_common_users
+def gram(by_user: Any, counts: Floats | None, dtype: np.dtype[Any], n_jobs: int | None) -> NDArray[Any]:
+    """The lower triangle of X'X: the number of users that two items share, or the sum of what they count."""
+    from truelike.models.kernels import add_common_users, count_common_users
 
+    if counts is not None:
+        by_user = sparse.csr_array((counts, by_user.indices, by_user.indptr), shape=by_user.shape)
     by_item = sparse.csc_array(by_user)
-    counts = np.zeros((by_user.shape[1], by_user.shape[1]), dtype=dtype)
+    found = np.zeros((by_user.shape[1], by_user.shape[1]), dtype=dtype)
+    places = (by_user.indptr, by_user.indices, by_item.indptr, by_item.indices)
 
     def rows(start: int) -> None:
-        count_common_users(
-            start, by_user.indptr, by_user.indices, by_item.indptr, by_item.indices, counts[start : start + ROWS]
-        )
+        block = found[start : start + ROWS]
+        if counts is None:
+            count_common_users(start, *places, block)
+        else:
+            add_common_users(start, *places, by_user.data, by_item.data, block)
 
     for_each(rows, range(0, by_user.shape[1], ROWS), n_jobs)
-    return counts
+    return found

@@ -17,12 +17,17 @@ from truelike.engines.exact.items import SampledItems
 from truelike.engines.regularization import EXACT_L2, learning_rate, noise_edge
 from truelike.engines.spectral import add_spectrum
 from truelike.engines.tables import Tables
-from truelike.engines.weights import SHORTEST_HALF_LIFE, interaction_weights
+from truelike.engines.weights import (
+    SHORTEST_HALF_LIFE,
+    HistoryCounts,
+    counts_of_histories,
+    interaction_weights,
+)
 from truelike.errors import ParameterError
 from truelike.evaluation.metrics import is_metric_at_k
 from truelike.models import objective_names
 from truelike.models.factor_model import FactorModel, ObjectiveMF, table_attributes
-from truelike.models.fold_in import AllItemsFoldIn, rows_of
+from truelike.models.fold_in import AllItemsFoldIn
 from truelike.models.label_noise import LabelNoise
 
 POINTWISE_RATE, LISTWISE_RATE = 0.1, 0.045  # factors of the default learning rate
@@ -209,8 +214,8 @@ class ExactMF(ObjectiveMF, AllItemsMF):
         )
         return seconds if share == 1 else SAMPLED_COST * seconds
 
-    def _counts_weights(self) -> bool:
-        return self.weighting != "none"
+    def _counting(self) -> HistoryCounts | None:
+        return counts_of_histories(self.train_, self.weighting, self.recency, self.half_life)
 
     def _learning_rate(self, train: Dataset) -> float:
         if self.learning_rate is not None:
@@ -223,9 +228,9 @@ class ExactMF(ObjectiveMF, AllItemsMF):
 
     def _start_new_users(self, tables: Tables, train: Dataset, new: NDArray[np.integer]) -> None:
         """A user's row moves once an epoch and by little, so the rows of new users start at their fold-in."""
-        fold_in = self.with_learned(train, {**table_attributes(tables), **self._derived(train)})._fold_in()
-        for user, history in zip(new, rows_of(train.csr[new]), strict=True):
-            tables.user_factors[user] = fold_in.row(history)
+        scorer = self.with_learned(train, {**table_attributes(tables), **self._derived(train)})._make_scorer()
+        for user in new:
+            tables.user_factors[user] = scorer.history_vectors(scorer.counted(*train.history_of(int(user))))[0]
 
 
 def default_learning_rate(train: Dataset, objective: type[objectives.Objective], factors: int) -> float:

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy import sparse
 
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
@@ -48,14 +49,14 @@ class Contributions(NamedTuple):
         return np.argsort(-self.values, axis=1, kind="stable")[:, :k].astype(np.int32)
 
 
-def explain(scorer: Scorer, history: Codes, items: Codes, user: int | None = None) -> Contributions:
-    """What each interaction of a sorted history contributes to the scores of some items.
+def explain(scorer: Scorer, history: sparse.csr_array, items: Codes, user: int | None = None) -> Contributions:
+    """What each interaction of a history, one row of a CSR as `Scorer.counted` returns it, adds to some scores.
 
     With a `user` of the training data, whose interactions these are, the scores are those of the user as trained.
     """
     if not len(items):
-        return Contributions(np.zeros((0, len(history)), dtype=np.float32), np.zeros(0, dtype=np.float32), "exact")
-    values = scorer.contributions(history, items, user) if len(history) else np.zeros((len(items), 0), np.float32)
+        return Contributions(np.zeros((0, history.nnz), dtype=np.float32), np.zeros(0, dtype=np.float32), "exact")
+    values = scorer.contributions(history, items, user) if history.nnz else np.zeros((len(items), 0), np.float32)
     if values is not None:
         return Contributions(values, scorer.score_items(history, items, user), "exact")
     values, scores = _lost(scorer, history, items)
@@ -64,11 +65,11 @@ def explain(scorer: Scorer, history: Codes, items: Codes, user: int | None = Non
     )
 
 
-def _lost(scorer: Scorer, history: Codes, items: Codes) -> tuple[Floats, Floats]:
+def _lost(scorer: Scorer, history: sparse.csr_array, items: Codes) -> tuple[Floats, Floats]:
     """What the scores of a new user lose without each interaction, and the scores."""
-    marked = _most_similar(scorer, history, items)
+    marked = _most_similar(scorer, history.indices, items)
     places = np.flatnonzero(marked.any(axis=0)).astype(np.int32)
-    if len(history) == 1:
+    if history.nnz == 1:
         found = np.stack([scorer.score_items(history, items), scorer.scores_without_history[items]])
     else:
         found = scorer.left_out_scores(history, places, items)

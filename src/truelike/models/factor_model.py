@@ -19,6 +19,7 @@ from truelike.engines.engine import Engine
 from truelike.engines.loop import Result, Trainer, continue_epochs, fit_epochs
 from truelike.engines.options import FitOptions
 from truelike.engines.tables import Tables
+from truelike.engines.weights import HistoryCounts
 from truelike.errors import ParameterError
 from truelike.models import objective_names
 from truelike.models.base import Recommender
@@ -76,6 +77,10 @@ class FactorModel(Recommender):
     def _fold_in(self) -> FoldIn:
         """How the rows of new users are found."""
 
+    def _counting(self) -> HistoryCounts | None:
+        """How the interactions of a history count. Default: each counts 1."""
+        return None
+
     @final
     def _tables(self) -> Tables:
         tables: Tables = self.tables_
@@ -86,7 +91,9 @@ class FactorModel(Recommender):
         # the copy has no scorer, so that none refers to itself: what is not used any more is freed at once
         fold_in = self.with_learned(self.train_, self.learned)._fold_in
         tables = self._tables()
-        return DotProductScorer(self.train_, tables.user_factors, tables.item_factors, tables.item_bias, fold_in)
+        return DotProductScorer(
+            self.train_, tables.user_factors, tables.item_factors, tables.item_bias, fold_in, self._counting()
+        )
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

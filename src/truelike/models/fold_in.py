@@ -39,8 +39,13 @@ def rows_of(histories: sparse.csr_array) -> list[Codes]:
     return [histories.indices[a:b] for a, b in pairwise(histories.indptr)]
 
 
+def counts_of(histories: sparse.csr_array) -> list[Floats]:
+    """Return how much each interaction counts, for each row of a CSR."""
+    return [histories.data[a:b] for a, b in pairwise(histories.indptr)]
+
+
 def histories_of(rows: Sequence[Codes], n_items: int) -> sparse.csr_array:
-    """Return the CSR of some rows of items, each sorted: the inverse of `rows_of`."""
+    """Return the CSR of some rows of items, each sorted, whose interactions all count 1: the inverse of `rows_of`."""
     indptr = np.cumsum([0, *(len(row) for row in rows)]).astype(np.int32)
     indices = np.concatenate([np.zeros(0, np.int32), *rows]).astype(np.int32)
     return sparse.csr_array((np.ones(len(indices), np.float32), indices, indptr), shape=(len(rows), n_items))
@@ -54,19 +59,37 @@ class AverageFlips(Protocol):
 
 
 class FoldIn(ABC):
-    """How a model with fixed item tables finds the row of a new user."""
+    """How a model with fixed item tables finds the row of a new user.
+
+    `counts` is how much each interaction counts, in the order of the history; None: each counts 1.
+    """
 
     @abstractmethod
-    def row(self, history: Codes) -> Floats:
+    def row(self, history: Codes, counts: Floats | None = None) -> Floats:
         """The row of a user with this history, which is not empty."""
 
-    def rows_without(self, history: Codes, places: Codes) -> Floats:
+    def rows_without(self, history: Codes, places: Codes, counts: Floats | None = None) -> Floats:
         """The row of a history, then its rows without the interaction at each of some places. May implement."""
-        return np.stack([self.row(history), *(self.row(np.delete(history, place)) for place in places)])
+        return np.stack([self.row(history, counts), *(self.row(*without(history, counts, at)) for at in places)])
 
-    def contributions(self, history: Codes, items: Codes, user: int | None) -> Floats | None:
+    def contributions(self, history: Codes, items: Codes, counts: Floats | None = None) -> Floats | None:
         """See `Scorer.contributions`. May implement."""
         return None
+
+
+def without(history: Codes, counts: Floats | None, place: int) -> tuple[Codes, Floats | None]:
+    """Return a history and how much it counts without the interaction at a place."""
+    return np.delete(history, place), None if counts is None else np.delete(counts, place)
+
+
+def scaled(values: Scores, counts: Floats | None) -> Scores:
+    """Return values of interactions, along the last axis, times how much each counts."""
+    return values if counts is None else values * counts
+
+
+def total_of(history: Codes, counts: Floats | None) -> float:
+    """Return how much the interactions of a history count together."""
+    return len(history) if counts is None else float(counts.sum(dtype=np.float64))
 
 
 @dataclass(frozen=True)
@@ -109,29 +132,45 @@ class SampledFoldIn(ObjectiveFoldIn):
         """The same for all."""
         return self.l2
 
-    def row(self, history: Codes) -> Floats:
+    def row(self, history: Codes, counts: Floats | None = None) -> Floats:
         """The row at which the expected update of sampled training is zero."""
         V, b, g = self.exactly()
-        objective, n_negatives, weight = self.objective, self.n_negatives, self.weight
+        objective, n_negatives = self.objective, self.n_negatives
         regularization = self.l2_of(len(history))
         own = V[history]
-        # how often each item is drawn in an epoch
-        expected = self.probabilities(history) * (n_negatives * len(history))
-        positive_weight = float(n_negatives) if issubclass(objective, Pairwise) else weight
-        of_positives = (positive_weight * own.T) @ own
+        # how often each item is drawn in an epoch; the step of a pair is multiplied by what its positive counts
+        draws = total_of(history, counts) if issubclass(objective, Pairwise) else len(history)
+        expected = self.probabilities(history) * (n_negatives * draws)
+        positive_weight = float(n_negatives) if issubclass(objective, Pairwise) else self.weight
+        of_positives = (positive_weight * scaled(own.T, counts)) @ own
         bound = curvature_bound(objective) * (of_positives + (V * expected[:, None]).T @ V)
         matrix = bound + max(regularization, 1e-6) * np.eye(V.shape[1])
         row, factor = np.zeros(V.shape[1]), linalg.lu_factor(matrix, check_finite=False)
         for _ in range(STEPS):
-            gradient = _gradient(objective, V @ row + b, history, expected, g, weight, V) - regularization * row
+            gradient = self._gradient(V @ row + b, history, counts, expected, g, V) - regularization * row
             row = row + linalg.lu_solve(factor, gradient, check_finite=False)
         return row.astype(np.float32)
 
-    def rows_without(self, history: Codes, places: Codes) -> Floats:
+    def _gradient(
+        self, r: Scores, history: Codes, counts: Floats | None, expected: Scores, g: Scores, V: Scores
+    ) -> Scores:
+        """The expected gradient of the row in a whole epoch, without the L2."""
+        objective = self.objective
+        if issubclass(objective, Pairwise):
+            up, down = objective.pair(r[history][:, None], r[None, :])
+            draws = expected / total_of(history, counts)  # for one positive
+            of_items = np.asarray(down).sum(axis=0) if counts is None else counts @ down
+            return np.asarray(V[history].T @ scaled(up @ draws, counts) + V.T @ (draws * of_items))
+        assert issubclass(objective, Pointwise)
+        up, _ = objective.positive(r[history], g[history])
+        down, _ = objective.negative(r, g)
+        return np.asarray(self.weight * (V[history].T @ scaled(up, counts)) + V.T @ (expected * down))
+
+    def rows_without(self, history: Codes, places: Codes, counts: Floats | None = None) -> Floats:
         """By steps that the rows take together."""
         from truelike.models.left_out import SampledRows
 
-        return SampledRows(self, history).rows(places)
+        return SampledRows(self, history, counts).rows(places)
 
 
 @dataclass(frozen=True)
@@ -147,16 +186,17 @@ class AllItemsFoldIn(ObjectiveFoldIn):
         """By the power of the number of interactions."""
         return self.l2 * float((n / self.mean_interactions) ** self.frequency_power)
 
-    def row(self, history: Codes) -> Floats:
+    def row(self, history: Codes, counts: Floats | None = None) -> Floats:
         """The row at which the gradient of training on all items is zero."""
         (V, b, g), l2 = self.exactly(), max(self.l2_of(len(history)), 1e-6)
         row = np.zeros(V.shape[1])
-        gradient = V.T @ self.steps(b[None], g, history)[0]
+        gradient = V.T @ self.steps(b[None], g, history, counts)[0]
         for _ in range(STEPS):
-            matrix = self.hessian(V @ row + b, history, l2, exact=False) + l2 * np.eye(len(row))
+            matrix = self.hessian(V @ row + b, history, counts, l2, exact=False) + l2 * np.eye(len(row))
             move = np.linalg.solve(matrix, gradient)
             for _ in range(HALVINGS):  # a step that does not reduce the gradient is too long
-                ahead = V.T @ self.steps((V @ (row + move) + b)[None], g, history)[0] - l2 * (row + move)
+                r = (V @ (row + move) + b)[None]
+                ahead = V.T @ self.steps(r, g, history, counts)[0] - l2 * (row + move)
                 if np.linalg.norm(ahead) < np.linalg.norm(gradient):
                     break
                 move = move / 2
@@ -165,24 +205,28 @@ class AllItemsFoldIn(ObjectiveFoldIn):
                 break
         return row.astype(np.float32)
 
-    def steps(self, r: Scores, g: Scores, history: Codes, left: Codes | None = None) -> Scores:
+    def steps(
+        self, r: Scores, g: Scores, history: Codes, counts: Floats | None, left: Codes | None = None
+    ) -> Scores:
         """The steps of all scores r of some rows; row n is that of the history without the item left[n]."""
         rows, objective = np.arange(len(r)), self.objective
         if issubclass(objective, Listwise):
             observed = np.zeros_like(r)
-            observed[:, history] = 1.0
+            observed[:, history] = 1.0 if counts is None else counts
             if left is not None:
                 observed[rows, left] = 0.0
             return np.asarray(objective.steps(r, observed))
         assert issubclass(objective, Pointwise)
         found = self.unobserved_weight * objective.negative(r, g)[0]
         kept = None if left is None else found[rows, left]
-        found[:, history] = objective.positive(r[:, history], g[history])[0]
+        found[:, history] = scaled(objective.positive(r[:, history], g[history])[0], counts)
         if left is not None:
             found[rows, left] = kept
         return np.asarray(found, dtype=r.dtype)
 
-    def hessian(self, r: Scores, history: Codes, l2: float, *, exact: bool) -> NDArray[np.float64]:
+    def hessian(
+        self, r: Scores, history: Codes, counts: Floats | None, l2: float, *, exact: bool
+    ) -> NDArray[np.float64]:
         """Minus the Hessian with respect to a row with scores r, made positive semidefinite, without the L2.
 
         That of the softmax is an upper bound unless it is to be `exact`: then a step never overshoots.
@@ -191,18 +235,18 @@ class AllItemsFoldIn(ObjectiveFoldIn):
         if issubclass(objective, Listwise):
             if objective.steps is not Softmax.steps:
                 return listwise_hessian(objective, r, np.isin(np.arange(len(V)), history) * 1.0, self.exactly()[0])
-            p, n = softmax(r), len(history)
+            p, n = softmax(r), total_of(history, counts)
             bound, mean = weighted_products(V, n * p, l2), p @ V
             return bound - n * np.outer(mean, mean) if exact else bound
         g = self.g.astype(np.float64)
-        below, above = (self.steps((r + shift)[None], g, history)[0] for shift in (-WIDTH, WIDTH))
+        below, above = (self.steps((r + shift)[None], g, history, counts)[0] for shift in (-WIDTH, WIDTH))
         return weighted_products(V, np.maximum((below - above) / (2 * WIDTH), 0.0), l2)
 
-    def rows_without(self, history: Codes, places: Codes) -> Floats:
+    def rows_without(self, history: Codes, places: Codes, counts: Floats | None = None) -> Floats:
         """By steps that the rows take together."""
         from truelike.models.left_out import AllItemsRows
 
-        return AllItemsRows(self, history).rows(places)
+        return AllItemsRows(self, history, counts).rows(places)
 
 
 def curvature_bound(objective: type[Objective]) -> float:
@@ -218,20 +262,6 @@ def curvature_bound(objective: type[Objective]) -> float:
         flips = [np.full_like(r, g) for g in (-3.0, 0.0, 3.0)]
         steps = [np.asarray(step(r, g)[0]) for step in (objective.positive, objective.negative) for g in flips]
     return float(max(np.abs(np.diff(step)).max() for step in steps) / (r[1] - r[0]))
-
-
-def _gradient(
-    objective: type[Objective], r: Scores, history: Codes, expected: Scores, g: Scores, weight: float, V: Scores
-) -> Scores:
-    """Return the expected gradient of the row in a whole epoch, without the L2."""
-    if issubclass(objective, Pairwise):
-        up, down = objective.pair(r[history][:, None], r[None, :])
-        draws = expected / len(history)  # for one positive
-        return np.asarray(V[history].T @ (up @ draws) + V.T @ (draws * np.asarray(down).sum(axis=0)))
-    assert issubclass(objective, Pointwise)
-    up, _ = objective.positive(r[history], g[history])
-    down, _ = objective.negative(r, g)
-    return np.asarray(weight * (V[history].T @ up) + V.T @ (expected * down))
 
 
 def weighted_products(V: Floats, weights: Scores, l2: float) -> NDArray[np.float64]:

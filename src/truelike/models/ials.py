@@ -18,7 +18,6 @@ from truelike.data.ids import Codes
 from truelike.engines.als.engine import AlternatingEngine, Solver, Weights, exact_row, solved, weighted_gram
 from truelike.engines.blocks.als import (
     BlockAlternatingEngine,
-    Counting,
     check_solver,
     counting_of,
 )
@@ -27,7 +26,12 @@ from truelike.engines.engine import Engine
 from truelike.engines.regularization import IALS_L2, UNOBSERVED, density, noise_edge
 from truelike.engines.spectral import set_items
 from truelike.engines.tables import Tables
-from truelike.engines.weights import SHORTEST_HALF_LIFE, Recency, Weighting, interaction_weights
+from truelike.engines.weights import (
+    SHORTEST_HALF_LIFE,
+    HistoryCounts,
+    counts_of_histories,
+    interaction_weights,
+)
 from truelike.evaluation.metrics import is_metric_at_k
 from truelike.models.factor_model import EpochMF
 from truelike.models.fold_in import FoldIn
@@ -45,7 +49,7 @@ class IALS(EpochMF):
     ``regularization (n_u + unobserved_weight n_items)^frequency_power |U_u|^2``, for an item's row likewise.
 
     With `weighting` or `recency`, an interaction counts c_ui (1 - r_ui)^2, where the mean of c is 1. The ridge
-    counts interactions as before. The items of a new user, in `recommend_from_items`, all count 1.
+    counts interactions as before. A history in `recommend_from_items` counts as that of a user of the training data.
 
     Parameters
     ----------
@@ -166,9 +170,6 @@ class IALS(EpochMF):
         products = 32 * train.n_interactions * self.factors + 8 * (train.n_users + train.n_items) * self.factors**2
         return self.epochs * products / 6e10
 
-    def _counts_weights(self) -> bool:
-        return self.weighting != "none"
-
     def _weights(self, train: Dataset | Blocks) -> Weights:
         return usual_weights(train, self.unobserved_weight, self.regularization, self.frequency_power)
 
@@ -177,12 +178,10 @@ class IALS(EpochMF):
         return {"regularization_": weights.regularization, "unobserved_weight_": weights.unobserved}
 
     def _fold_in(self) -> LeastSquaresFoldIn:
-        return LeastSquaresFoldIn(
-            self.train_,
-            self._tables().item_factors,
-            self._weights(self.train_),
-            (self.weighting, self.recency, self.half_life),
-        )
+        return LeastSquaresFoldIn(self._tables().item_factors, self._weights(self.train_))
+
+    def _counting(self) -> HistoryCounts | None:
+        return counts_of_histories(self.train_, self.weighting, self.recency, self.half_life)
 
 
 def usual_weights(
@@ -210,28 +209,26 @@ def usual_weights(
 class LeastSquaresFoldIn(FoldIn):
     """New users of `IALS`: one exact solve with the item table fixed."""
 
-    train: Dataset | Blocks
     item_factors: Floats
     weights: Weights
-    counting: tuple[Weighting, Recency, float]  # the parameters weighting, recency and half_life
 
-    def row(self, history: Codes) -> Floats:
+    def row(self, history: Codes, counts: Floats | None = None) -> Floats:
         """By the equations of the user."""
         table = self.item_factors
         with one_blas_thread():
             ridge = self.weights.ridge(len(history), len(table))
-            row = exact_row(table[history].astype(np.float64), self._gram, ridge)
+            row = exact_row(table[history].astype(np.float64), self._gram, ridge, _exactly(counts))
         return row.astype(np.float32)
 
-    def contributions(self, history: Codes, items: Codes, user: int | None) -> Floats:
+    def contributions(self, history: Codes, items: Codes, counts: Floats | None = None) -> Floats:
         """The terms of v_i' A^-1 sum_j c_j v_j, the score by the exact row of the user (Hu et al., section 5)."""
         table = self.item_factors
         own = table[history].astype(np.float64)
-        counts = None if user is None else self._counts(user)
-        weighted = own if counts is None else own * counts[:, None]
+        weights = _exactly(counts)
+        weighted = own if weights is None else own * weights[:, None]
         with one_blas_thread():
             ridge = self.weights.ridge(len(history), len(table))
-            inverse = solved(own, self._gram, ridge, table[items].T, counts)
+            inverse = solved(own, self._gram, ridge, table[items].T, weights)
             values = inverse.T @ weighted.T
         return np.asarray(values, dtype=np.float32)
 
@@ -240,29 +237,7 @@ class LeastSquaresFoldIn(FoldIn):
         """What the equations of all users have in common: unobserved_weight x V'V."""
         return weighted_gram(self.item_factors, self.weights.unobserved)
 
-    def _counts(self, user: int) -> NDArray[np.float64] | None:
-        """How much each interaction of a user counts, in the order of their items; None: all count 1."""
-        train = self.train
-        if self.counting[:2] == ("none", "none"):
-            return None
-        if isinstance(train, Blocks):
-            counting, scale = self._counting_in_blocks
-            block = train.block(int(np.searchsorted(train.bounds, user, side="right")) - 1)
-            counts, row = counting.weights(block, scale), user - block.first_user
-            return None if counts is None else counts[block.indptr[row] : block.indptr[row + 1]].astype(np.float64)
-        counts, mine = self._all_counts, slice(*train.csr.indptr[user : user + 2])
-        return None if counts is None else counts[mine][np.argsort(train.csr.indices[mine])].astype(np.float64)
 
-    @cached_property
-    def _all_counts(self) -> NDArray[np.float32] | None:
-        assert isinstance(self.train, Dataset)
-        return interaction_weights(self.train, *self.counting)
-
-    @cached_property
-    def _counting_in_blocks(self) -> tuple[Counting, float]:
-        """How the interactions of blocks count, and what this is multiplied by."""
-        assert isinstance(self.train, Blocks)
-        counting = counting_of(self.train, *self.counting)
-        return counting, self.train.n_interactions / sum(
-            float(counting.unscaled(block).sum()) for block in self.train
-        )
+def _exactly(counts: Floats | None) -> NDArray[np.float64] | None:
+    """How much interactions count, in float64; None: each counts 1."""
+    return None if counts is None else counts.astype(np.float64)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from truelike.core.parallel import for_each
-from truelike.core.parameters import jobs, number, whole_number, with_inherited_parameters
+from truelike.core.parameters import choice, jobs, number, whole_number, with_inherited_parameters
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
 from truelike.engines.options import FitOptions
+from truelike.engines.weights import counts_of_histories, interaction_weights
 from truelike.models.base import Recommender
-from truelike.models.item_scorer import ItemScorer, csr_arrays, saved_csr
+from truelike.models.item_scorer import ItemScorer, csr_arrays, saved_csr, sums_of_squares
 from truelike.models.scorer import Floats
 
 MOST_SHRINKAGE = 300.0  # by the rule
@@ -30,7 +31,12 @@ class ItemKNN(Recommender):
 
     s_ij = c_ij / (sqrt(n_i n_j) + shrinkage), where c_ij users interacted with both items and n_i with item i. Each
     item keeps its `neighbors` most similar ones, and score(u, i) is the sum of s_ij over the neighbors j of i that u
-    interacted with. Of equal scores, such as the 0 of items without a similar one, the more popular item comes
+    interacted with.
+
+    With `weighting`, an interaction counts x_ui, where the mean of x is 1: c_ij is the sum over users of x_ui x_uj, n_i
+    that of x_ui^2, and the score the sum of x_uj s_ij. So s_ij is the cosine of weighted columns, up to the shrinkage.
+
+    Of equal scores, such as the 0 of items without a similar one, the more popular item comes
     first. Items without a common user are not listed as similar.
 
     Parameters
@@ -69,13 +75,15 @@ class ItemKNN(Recommender):
     neighbors: int | None = whole_number(200, low=1, optional=True)
     shrinkage: float | None = number(None, low=0.0)
     min_support: int = whole_number(1, low=1)
+    weighting: Literal["none", "log", "linear"] = choice("none", "log", "linear")
     n_jobs: int | None = jobs()
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
         by_user = sparse.csr_array(train.csr, copy=True)
-        by_user.data = np.ones(by_user.nnz, dtype=np.float32)
+        counts = interaction_weights(train, self.weighting)
+        by_user.data = np.ones(by_user.nnz, dtype=np.float32) if counts is None else counts
         by_item = sparse.csr_array(by_user.T)
-        length, shrinkage = np.sqrt(train.popularity()), self._shrinkage(train)
+        length, shrinkage = np.sqrt(sums_of_squares(train, counts)), self._shrinkage(train)
 
         def rows(start: int) -> Any:
             return self._neighbors(by_item, by_user, length, shrinkage, slice(start, start + block))
@@ -114,7 +122,8 @@ class ItemKNN(Recommender):
         return {}  # users have their histories alone
 
     def _make_scorer(self) -> ItemScorer:
-        return ItemScorer(self.train_, sparse.csr_array(self.similarity_.T), self.similarity_)
+        counting = counts_of_histories(self.train_, self.weighting)
+        return ItemScorer(self.train_, sparse.csr_array(self.similarity_.T), self.similarity_, counting)
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         return csr_arrays("similarity", self.similarity_)

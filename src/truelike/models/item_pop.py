@@ -37,9 +37,9 @@ class PopularityScorer(Scorer):
         """Nothing is known of similarity: the most popular items are the best guess for every item."""
         return np.tile(self._popularity, (len(items), 1))
 
-    def contributions(self, history: Codes, items: Codes, user: int | None) -> Floats:
+    def contributions(self, history: sparse.csr_array, items: Codes, user: int | None) -> Floats:
         """No interaction contributes."""
-        return np.zeros((len(items), len(history)), dtype=np.float32)
+        return np.zeros((len(items), history.nnz), dtype=np.float32)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

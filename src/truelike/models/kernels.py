@@ -50,6 +50,31 @@ def add_dense_rows(indptr: Ints, indices: Ints, table: Floats, out: Floats) -> N
 
 
 @cached_njit(nogil=True)
+def add_weighted_rows(
+    indptr: Ints, indices: Ints, counts: Floats, row_indptr: Ints, row_indices: Ints, row_data: Floats, out: Floats
+) -> None:
+    """As `add_rows`, with each row multiplied by what its entry counts."""
+    for u in range(len(indptr) - 1):
+        for entry in range(indptr[u], indptr[u + 1]):
+            row, count = indices[entry], counts[entry]
+            for n in range(row_indptr[row], row_indptr[row + 1]):
+                out[u, row_indices[n]] += count * row_data[n]
+
+
+@cached_njit(nogil=True)
+def add_weighted_dense_rows(indptr: Ints, indices: Ints, counts: Floats, table: Floats, out: Floats) -> None:
+    """As `add_dense_rows`, with each row multiplied by what its entry counts."""
+    for start in range(0, table.shape[1], TILE):
+        stop = min(start + TILE, table.shape[1])
+        for u in range(len(indptr) - 1):
+            sums = out[u, start:stop]
+            for entry in range(indptr[u], indptr[u + 1]):
+                row, count = table[indices[entry], start:stop], counts[entry]
+                for i in range(stop - start):
+                    sums[i] += count * row[i]
+
+
+@cached_njit(nogil=True)
 def count_common_users(
     first: int, indptr: Ints, indices: Ints, item_indptr: Ints, item_users: Ints, out: NDArray[np.floating]
 ) -> None:
@@ -65,6 +90,22 @@ def count_common_users(
                 if indices[other] > item:
                     break
                 out[row, indices[other]] += 1
+
+
+@cached_njit(nogil=True)
+def add_common_users(
+    first: int, indptr: Ints, indices: Ints, item_indptr: Ints, item_users: Ints, counts: Floats, item_counts: Floats,
+    out: NDArray[np.floating],
+) -> None:  # fmt: skip
+    """As `count_common_users`, where a user of both items adds the product of what the two interactions count."""
+    for row in range(len(out)):
+        item = first + row
+        for entry in range(item_indptr[item], item_indptr[item + 1]):
+            user = item_users[entry]
+            for other in range(indptr[user], indptr[user + 1]):
+                if indices[other] > item:
+                    break
+                out[row, indices[other]] += np.float64(counts[other]) * np.float64(item_counts[entry])
 
 
 @cached_njit(nogil=True)

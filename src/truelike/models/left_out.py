@@ -29,7 +29,10 @@ from truelike.models.fold_in import (
     Floats,
     SampledFoldIn,
     curvature_bound,
+    scaled,
+    total_of,
     weighted_products,
+    without,
 )
 from truelike.objectives import Pairwise, Pointwise
 
@@ -45,11 +48,11 @@ F = TypeVar("F", SampledFoldIn, AllItemsFoldIn)
 class _Rows(ABC, Generic[F]):
     """The rows of a history without one interaction, which move together."""
 
-    def __init__(self, fold: F, history: Codes) -> None:
+    def __init__(self, fold: F, history: Codes, counts: Floats | None) -> None:
         n = len(history)
         self.fold: F = fold
-        self.history, self.objective = history, fold.objective
-        self.item_factors, self.row = fold.item_factors, fold.row(history)
+        self.history, self.counts, self.objective = history, counts, fold.objective
+        self.item_factors, self.row = fold.item_factors, fold.row(history, counts)
         self.g = fold.g
         self.l2, self.l2_without = fold.l2_of(n), fold.l2_of(n - 1)
 
@@ -62,15 +65,15 @@ class _Rows(ABC, Generic[F]):
             at_once = max(16, self._rows_at_once())
             for start in range(0, len(places), at_once):
                 mine = places[start : start + at_once]
-                moved, done = self._moves(self.history[mine])
+                moved, done = self._moves(mine)
                 found[1 + start : 1 + start + len(mine)] = self.row + moved
                 for at in np.flatnonzero(~done):
-                    found[1 + start + at] = self.fold.row(np.delete(self.history, mine[at]))
+                    found[1 + start + at] = self.fold.row(*without(self.history, self.counts, mine[at]))
         return found
 
     @abstractmethod
-    def _moves(self, left: Codes) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return how far the row moves without each of some items, and which of these moves were found."""
+    def _moves(self, places: Codes) -> tuple[Floats, NDArray[np.bool_]]:
+        """Return how far the row moves without the item at each place, and which of these moves were found."""
 
     @final
     def _rows_at_once(self) -> int:
@@ -89,12 +92,12 @@ class _Rows(ABC, Generic[F]):
 class AllItemsRows(_Rows[AllItemsFoldIn]):
     """Those of a model that is trained on all items."""
 
-    def __init__(self, fold: AllItemsFoldIn, history: Codes) -> None:
-        super().__init__(fold, history)
+    def __init__(self, fold: AllItemsFoldIn, history: Codes, counts: Floats | None) -> None:
+        super().__init__(fold, history, counts)
         self.l2, self.l2_without = max(self.l2, 1e-6), max(self.l2_without, 1e-6)
 
-    def _moves(self, left: Codes) -> tuple[Floats, NDArray[np.bool_]]:
-        row, factor = self.row, self._factor
+    def _moves(self, places: Codes) -> tuple[Floats, NDArray[np.bool_]]:
+        left, row, factor = self.history[places], self.row, self._factor
         r = self._scores(row[None])
         residual = self._gradients(r, None) - np.float32(self.l2) * row
         moved, done = np.zeros((len(left), len(row)), dtype=np.float32), np.zeros(len(left), dtype=np.bool_)
@@ -111,13 +114,15 @@ class AllItemsRows(_Rows[AllItemsFoldIn]):
 
     def _gradients(self, r: Floats, left: Codes | None) -> Floats:
         """Return the gradient with respect to each row, without the L2."""
-        return np.asarray(self.fold.steps(r, self.g, self.history, left) @ self.item_factors, dtype=np.float32)
+        return np.asarray(
+            self.fold.steps(r, self.g, self.history, self.counts, left) @ self.item_factors, dtype=np.float32
+        )
 
     @cached_property
     def _factor(self) -> Any:
         """The Cholesky factor of the Hessian at the row of the whole history; None if there is none."""
         r = self._scores(self.row[None])[0].astype(np.float64)
-        hessian = self.fold.hessian(r, self.history, self.l2_without, exact=True)
+        hessian = self.fold.hessian(r, self.history, self.counts, self.l2_without, exact=True)
         try:
             return linalg.cho_factor(hessian + self.l2_without * np.eye(len(self.row)), check_finite=False)
         except linalg.LinAlgError:
@@ -127,34 +132,34 @@ class AllItemsRows(_Rows[AllItemsFoldIn]):
 class SampledRows(_Rows[SampledFoldIn]):
     """Those of a model that is trained on sampled negatives."""
 
-    def __init__(self, fold: SampledFoldIn, history: Codes) -> None:
-        super().__init__(fold, history)
+    def __init__(self, fold: SampledFoldIn, history: Codes, counts: Floats | None) -> None:
+        super().__init__(fold, history, counts)
         self.n_negatives, self.weight = fold.n_negatives, fold.weight
         self.probabilities = fold.probabilities(history)
         self.prior = fold.probabilities(history[:0])
 
-    def _moves(self, left: Codes) -> tuple[Floats, NDArray[np.bool_]]:
-        moved = self._rows(left) - self._rows(None)
+    def _moves(self, places: Codes) -> tuple[Floats, NDArray[np.bool_]]:
+        moved = self._rows(places) - self._rows(None)
         return moved, np.isfinite(moved).all(axis=1)
 
-    def _rows(self, left: Codes | None) -> Floats:
-        """Return where the steps of `fold_in` lead, without each of some items or with the whole history."""
+    def _rows(self, places: Codes | None) -> Floats:
+        """Return where the steps of `fold_in` lead, without the item at each place or with the whole history."""
         V, own = self.item_factors, self.item_factors[self.history].astype(np.float64)
-        l2 = self.l2 if left is None else self.l2_without
-        n = len(self.history) - (left is not None)
+        l2, left = (self.l2, None) if places is None else (self.l2_without, self.history[places])
+        n = self._n_draws(left)
         others, again = self._draws(left)
         usual = float(self._draws(None if left is None else self.history)[0].mean())  # one matrix for all rows
         expected = self.probabilities * (n * usual)
         positive = float(self.n_negatives) if issubclass(self.objective, Pairwise) else self.weight
         bound = max(curvature_bound(self.objective), 1e-12)
-        matrix = bound * (positive * own.T @ own + weighted_products(V, expected, l2 / bound))
+        matrix = bound * (positive * scaled(own.T, self.counts) @ own + weighted_products(V, expected, l2 / bound))
         matrix[np.diag_indices_from(matrix)] += max(l2, 1e-6)
         factor = linalg.cho_factor(matrix, check_finite=False)
         rows = np.zeros((1 if left is None else len(left), V.shape[1]))
         if left is not None:  # of an item that is left out the matrix has another term, of rank one
             vectors = V[left].astype(np.float64)
             solved = linalg.cho_solve(factor, vectors.T, check_finite=False).T
-            term = bound * (again * n - positive)
+            term = bound * (again * n - positive * (1.0 if self.counts is None else self.counts[places]))
             share = (term / (1 + term * np.einsum("mk,mk->m", vectors, solved)))[:, None]
         draws = (others[:, None] * self.probabilities).astype(np.float32)
         if left is not None:
@@ -166,6 +171,13 @@ class SampledRows(_Rows[SampledFoldIn]):
                 step -= solved * share * np.einsum("mk,mk->m", vectors, step)[:, None]
             rows += step
         return rows.astype(np.float32)
+
+    def _n_draws(self, left: Codes | None) -> float:
+        """Return for how many positives negatives are drawn. In a pairwise objective, a positive is what it counts."""
+        n = float(len(self.history))
+        if issubclass(self.objective, Pairwise):
+            n = total_of(self.history, self.counts)
+        return n if left is None else n - n / len(self.history)
 
     def _draws(self, left: Codes | None) -> tuple[Any, Any]:
         """Return how often items are drawn for one positive: a factor of `probabilities`, and the item left out."""
@@ -188,7 +200,8 @@ class SampledRows(_Rows[SampledFoldIn]):
         n = np.float32(len(mine) - (left is not None))
         steps = n * draws * self.objective.negative(r, self.g)[0]
         kept = None if left is None else steps[rows, left]
-        steps[:, mine] = np.float32(self.weight) * self.objective.positive(r[:, mine], self.g[mine])[0]
+        positive = self.objective.positive(r[:, mine], self.g[mine])[0]
+        steps[:, mine] = np.float32(self.weight) * scaled(positive, self.counts)
         if left is not None:
             steps[rows, left] = kept
         return np.asarray(steps @ self.item_factors, dtype=np.float32)
@@ -213,6 +226,7 @@ class SampledRows(_Rows[SampledFoldIn]):
         own = r[:, self.history]
         up, down = self.objective.pair(own[:, :, None], nodes[None, None, :])
         counted = np.ones(own.shape, dtype=np.float32)
+        counted *= 1 if self.counts is None else self.counts
         if left is not None:
             counted[self.history[None, :] == left[:, None]] = 0.0
         of_positives = (

@@ -42,8 +42,8 @@ class ListFoldIn(FoldIn):
     frequency_power: float = 0.0
     mean_interactions: float = 1.0
 
-    def row(self, history: Codes) -> Floats:
-        """The row after steps on lists of the history."""
+    def row(self, history: Codes, counts: Floats | None = None) -> Floats:
+        """The row after steps on lists of the history, in which all interactions count the same."""
         V = self.item_factors
         own, probabilities = V[history].astype(np.float64), self.probabilities(history)
         row = self.score.rows(own.mean(axis=0))

@@ -27,7 +27,7 @@ from truelike.errors import DataWarning, ParameterError, some, warn
 from truelike.models.availability import available_if
 from truelike.models.exclusions import LeftOut, item_codes, split_exclude, union
 from truelike.models.explain import explain, explanation
-from truelike.models.fold_in import histories_of, rows_of
+from truelike.models.histories import Histories, OnUnknown, codes_of, known_histories
 from truelike.models.ruled import bound, top_k_by_rules
 from truelike.models.scorer import DotProduct, Floats, Mask, Scorer
 from truelike.ranking.factor_ranker import FactorRanker
@@ -40,12 +40,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Frame: TypeAlias = "pl.DataFrame | pd.DataFrame | pa.Table"  # of the library that the training data came in
-OnUnknown = Literal["raise", "popular", "trending", "skip"]
 OneOrMany = Hashable | Iterable[Hashable]  # ids
 Exclude = (
     OneOrMany | Mapping[Hashable, OneOrMany] | Dataset
 )  # for all, or the items of each user; or a frame of pairs
-Histories = OneOrMany | Iterable[Iterable[Hashable]] | Mapping[Hashable, Iterable[Hashable]] | Dataset
 
 
 class Answers(ABC):
@@ -203,22 +201,38 @@ class Answers(ABC):
         items
             The history of one new user: a list of item ids. The result is a frame item_id, score, rank. Or the
             histories of many: a mapping from user to list of items, a list of lists (users 0, 1, ...), or a Dataset.
-            The result then has a column user_id, too.
+            The result then has a column user_id, too. Or a frame with a row for each interaction and columns item_id
+            and, each optional, user_id (without it there is one new user), weight and time, named as `tl.read` knows
+            them.
+
+            Models that use weights and times use those of a Dataset or a frame: a history gets the list that a user of
+            the training data with this history has. In lists an item has as weight how often it is listed, and no
+            time: it is then as recent as an interaction of the training data is on average.
         k, candidates, exclude, exclude_seen, rules, titles
             As in `recommend`; "seen" is the history. The items of each user need the histories of many.
         on_unknown
             For an item of a history that is not in the training data: "raise" an error or "skip" it. With
             "popular" or "trending" it is skipped, and a history without a known item gets these items.
+
+        Examples
+        --------
+        >>> import polars as pl, truelike as tl
+        >>> rows = [("ann", "tea", 9), ("ann", "gin", 9), ("bob", "milk", 9), ("bob", "rum", 9)]
+        >>> model = tl.ItemKNN(weighting="linear").fit(tl.read(rows, weight=2))
+        >>> history = pl.DataFrame({"item_id": ["gin", "rum"], "weight": [1, 5]})
+        >>> model.recommend_from_items(history)["item_id"].to_list()
+        ['milk', 'tea']
         """
         train = self.train_
         check(train, k, on_unknown, titles, exclude_seen)
-        keys, histories = _histories(train.items, items, on_unknown)
+        known = known_histories(train.items, items, on_unknown)
+        keys = known.keys
         for_all, own = split_exclude(train, exclude, keys["user_id"]) if keys else (exclude, None)
         ruled = bound(rules, train, k)
         allowed = allowed_items(train, candidates, for_all, ruled)
         best = best_of_histories(
-            self.scorer, histories, k, exclude_seen=exclude_seen, allowed=allowed, on_unknown=on_unknown,
-            excluded=None if own is None else own.of(keys["user_id"]), rules=ruled,
+            self.scorer, known.weights, known.times, k, exclude_seen=exclude_seen, allowed=allowed,
+            on_unknown=on_unknown, excluded=None if own is None else own.of(keys["user_id"]), rules=ruled,
         )  # fmt: skip
         found = frame_of(keys, best, train.items, titles=_titles(train, titles))
         return to_native(found, library_of(items) or train.library)
@@ -286,12 +300,13 @@ class Answers(ABC):
         codes = self.train_.users.known(user)
         if len(codes) != 1:
             raise ParameterError(f"explain takes one user: {len(codes):,} were given. Call it for each of them.")
-        return self._explanation(self.train_.items_of(int(codes[0])), items, int(codes[0]), k, titles)
+        history = self.scorer.counted(*self.train_.history_of(int(codes[0])))
+        return self._explanation(history, items, int(codes[0]), k, titles)
 
     @final
     def explain_from_items(
         self,
-        history: OneOrMany,
+        history: OneOrMany | Dataset,
         items: OneOrMany,
         k: int = 10,
         *,
@@ -305,7 +320,8 @@ class Answers(ABC):
         Parameters
         ----------
         history
-            The items that the new user interacted with: one id or many.
+            The items that the new user interacted with, as in `recommend_from_items`: one id or many, or a frame or a
+            Dataset of one user, which may have weights and times.
         items, k, titles
             As in `explain`.
         on_unknown
@@ -314,17 +330,23 @@ class Answers(ABC):
         check(self.train_, k, on_unknown, titles)
         if on_unknown not in ("raise", "skip"):
             raise ParameterError(f'on_unknown is {on_unknown!r}; for explanations it must be "raise" or "skip"')
-        if isinstance(history, (Dataset, Mapping)):
-            kind = type(history).__name__
+        if isinstance(history, Mapping):
             raise ParameterError(
-                f"explain_from_items takes the history of one user, a list of items; a {kind} was given"
+                f"explain_from_items takes the history of one user, a list of items; a {type(history).__name__} was "
+                "given"
             )
-        known = codes_of(self.train_.items, one_or_many(history), on_unknown)
-        return self._explanation(np.unique(known[known >= 0]), items, None, k, titles)
+        found = known_histories(self.train_.items, history, on_unknown)
+        if found.weights.shape[0] != 1:
+            raise ParameterError(
+                f"explain_from_items takes the history of one user; {found.weights.shape[0]:,} users were given"
+            )
+        return self._explanation(self.scorer.counted(found.weights, found.times), items, None, k, titles)
 
-    def _explanation(self, history: Codes, items: OneOrMany, user: int | None, k: int, titles: bool) -> Frame:
+    def _explanation(
+        self, history: sparse.csr_array, items: OneOrMany, user: int | None, k: int, titles: bool
+    ) -> Frame:
         train, asked = self.train_, self.train_.items.known(items)
-        found = explanation(train, explain(self.scorer, history, asked, user), history, asked, k, titles)
+        found = explanation(train, explain(self.scorer, history, asked, user), history.indices, asked, k, titles)
         return to_native(found, library_of(items) or train.library)
 
     @final
@@ -433,11 +455,6 @@ def check(
         )
 
 
-def codes_of(known: Ids, asked: OneOrMany, on_unknown: OnUnknown) -> Codes:
-    """The row numbers of ids, where -1 is an id that is not known; an error if there shall be none."""
-    return known.known(asked) if on_unknown == "raise" else known.codes(asked)
-
-
 def pair_codes(train: Dataset | Blocks, users: OneOrMany, items: OneOrMany, asking: str) -> tuple[Codes, Codes]:
     """The row numbers of pairs; one user or one item is paired with all of the other."""
     user_codes, item_codes = train.users.known(users), train.items.known(items)
@@ -524,7 +541,8 @@ def _scores_of(scorer: Scorer, users: Codes, ranker: FactorRanker | None) -> Cal
 
 def best_of_histories(
     scorer: Scorer,
-    histories: sparse.csr_array,
+    weights: sparse.csr_array,
+    times: NDArray[np.int64] | None,
     k: int,
     *,
     exclude_seen: bool,
@@ -533,19 +551,19 @@ def best_of_histories(
     excluded: sparse.csr_array | None = None,
     rules: BoundRules | None = None,
 ) -> TopK:
-    """The lists of new users, each of whom is a row of a CSR of interactions; those without one are not known."""
-    empty = np.diff(histories.indptr) == 0
-    given, seen = histories[~empty], None
+    """The lists of new users, each of whom is a row of a CSR of weights; those without one are not known."""
+    empty = np.diff(weights.indptr) == 0
+    given, seen = weights[~empty], None
     if excluded is not None:
         seen = union(given, excluded[~empty]) if exclude_seen else excluded[~empty]
     if rules is None or not rules.arranges:
         left_out = exclude_seen or seen is not None
-        known = scorer.top_k_of_histories(given, k, exclude_seen=left_out, seen=seen, allowed=allowed)
+        known = scorer.top_k_of_histories(given, k, times=times, exclude_seen=left_out, seen=seen, allowed=allowed)
     else:
-        out = given if seen is None else seen
+        out, counted = given if seen is None else seen, scorer.counted(given, times)
         rows = np.arange(given.shape[0], dtype=np.int32)
         known = top_k_by_rules(
-            rules, scorer, lambda block: scorer.score_histories(given[block]), len(rows), k,
+            rules, scorer, lambda block: scorer.score_histories(counted[block]), len(rows), k,
             left_out=(out, rows) if exclude_seen or seen is not None else None, allowed=allowed, n_jobs=1,
         )  # fmt: skip
     return _with_popular(scorer, empty, k, known, allowed, on_unknown, excluded, rules)
@@ -636,23 +654,3 @@ def echo(asked: Iterable[Hashable], known: Ids) -> pl.Series:
 
 def _titles(train: Dataset | Blocks, wanted: bool) -> pl.Series | None:
     return train.titles if wanted else None
-
-
-def _histories(
-    known: Ids, items: Histories, on_unknown: OnUnknown
-) -> tuple[dict[str, pl.Series], sparse.csr_array]:
-    """The key columns of the result, and a CSR of histories in row numbers of items."""
-    keys, lists = _lists_of_items(items)
-    codes = [codes_of(known, row, on_unknown) for row in lists]
-    return keys, histories_of([np.unique(row[row >= 0]) for row in codes], len(known))
-
-
-def _lists_of_items(items: Histories) -> tuple[dict[str, pl.Series], list[OneOrMany]]:
-    if isinstance(items, Dataset):
-        users = items.users.take(np.arange(items.n_users, dtype=np.int32))
-        return {"user_id": users}, [items.items.take(row) for row in rows_of(items.csr)]
-    if isinstance(items, Mapping):
-        return {"user_id": to_series(list(items))}, [one_or_many(row) for row in items.values()]
-    if isinstance(items, (list, tuple)) and items and all(isinstance(row, (list, tuple)) for row in items):
-        return {"user_id": pl.Series(range(len(items)))}, list(items)
-    return {}, [one_or_many(items)]

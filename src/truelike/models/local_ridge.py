@@ -15,6 +15,7 @@ blocks of items share an inverse, and SANSA (Spisak et al., RecSys 2023), which 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +28,13 @@ from truelike.models.kernels import Floats, Ints
 
 ROWS = 256  # items that are computed together
 BYTES_PER_PAIR = 8  # of items with a common user
+BYTES_PER_WEIGHTED_PAIR = 12
+LEAST = np.finfo(np.float32).tiny
 BYTES_PER_WEIGHT = 48  # the regressions, those transposed, and twice as many weights by row and by column
 
 Arrays = tuple[Ints, ...]
+Numbers = NDArray[np.int32] | NDArray[np.float64]
+Values = Any  # of X at the entries: float64, or None where they are ones
 
 
 def local_weights(
@@ -38,12 +43,14 @@ def local_weights(
     neighbors: int,
     n_jobs: int | None,
     check: Callable[[int], None] = lambda needed: None,
+    counts: Floats | None = None,
 ) -> sparse.csr_array:
     """The weights B as a CSR of float32: the scores of a user with interactions X_u are X_u B.
 
-    `by_user` is a CSR of users x items, and `ridge` is added to the diagonal of X'X. Each item is regressed on
-    `neighbors` items at most, which share a user with it. `check` is called with the bytes that are needed, before
-    they are allocated. If a Gram matrix is not positive definite in float64, LinAlgError is raised.
+    `by_user` is a CSR of users x items, and `counts` are the values of X at its entries; None: ones. `ridge` is added
+    to the diagonal of X'X. Each item is regressed on `neighbors` items at most, which share a user with it. `check` is
+    called with the bytes that are needed, before they are allocated. If a Gram matrix is not positive definite in
+    float64, LinAlgError is raised.
 
     >>> X = sparse.csr_array(np.array([[1, 1, 0], [1, 1, 1], [1, 0, 1]], dtype=np.float32))
     >>> local_weights(X, np.ones(3), neighbors=1, n_jobs=1).toarray().round(2)
@@ -51,7 +58,7 @@ def local_weights(
            [0.67, 0.  , 0.  ],
            [0.67, 0.  , 0.  ]], dtype=float32)
     """
-    regressions, errors = local_regressions(by_user, ridge, neighbors, n_jobs, check)
+    regressions, errors = local_regressions(by_user, ridge, neighbors, n_jobs, check, counts)
     return _symmetric(regressions, errors, n_jobs)
 
 
@@ -61,17 +68,19 @@ def local_regressions(
     neighbors: int,
     n_jobs: int | None,
     check: Callable[[int], None] = lambda needed: None,
+    counts: Floats | None = None,
 ) -> tuple[sparse.csr_array, NDArray[np.float64]]:
     """The regressions as a CSR: row j has the coefficients b of item j on its neighbors. And the errors v_j."""
     # The most popular item is number 0. The pairs of an item are those with more popular ones: short lists.
     order = np.argsort(-np.bincount(by_user.indices, minlength=by_user.shape[1]), kind="stable")
     n_items = len(order)
-    interactions = _renumbered(by_user, order)
+    interactions, values, squares = _renumbered(by_user, order, counts)
+    per_pair = BYTES_PER_PAIR if counts is None else BYTES_PER_WEIGHTED_PAIR
 
     def check_pairs(n: int) -> None:
-        check(BYTES_PER_PAIR * n + BYTES_PER_WEIGHT * min(neighbors * n_items, 2 * n))
+        check(per_pair * n + BYTES_PER_WEIGHT * min(neighbors * n_items, 2 * n))
 
-    pairs = _common_users(interactions, n_jobs, check_pairs)
+    pairs = _common_users(interactions, values, n_jobs, check_pairs)
     errors, ridges = np.empty(n_items), np.asarray(ridge, dtype=np.float64)[order]
 
     def rows(start: int) -> tuple[bool, tuple[Floats, Ints, Ints]]:
@@ -79,7 +88,8 @@ def local_regressions(
         items = np.empty((n, min(neighbors, n_items)), dtype=np.int32)
         weights = np.empty(items.shape, dtype=np.float32)
         found = np.zeros(n, dtype=np.int64)
-        solved = regress(start, *interactions, *pairs, ridges, items, weights, found, errors[start : start + ROWS])
+        given = (*interactions, *values, squares, *pairs, ridges)
+        solved = regress(start, *given, items, weights, found, errors[start : start + ROWS])
         filled = np.arange(items.shape[1]) < found[:, None]
         return bool(solved), (weights[filled], items[filled], found)
 
@@ -94,25 +104,38 @@ def local_regressions(
     return by_item, errors[place]
 
 
-def _renumbered(by_user: sparse.csr_array, order: NDArray[np.int64]) -> Arrays:
-    """The items of each user and the users of each item, with the items numbered by their place in the order."""
+def _renumbered(
+    by_user: sparse.csr_array, order: NDArray[np.int64], counts: Floats | None
+) -> tuple[Arrays, tuple[Values, Values], NDArray[np.float64]]:
+    """The items of each user and the users of each item, with the items numbered by their place in the order.
+
+    Then the values of X at both, None where they are ones, and the diagonal of X'X.
+    """
     number = np.argsort(order).astype(np.int32)
-    ones = np.ones(by_user.nnz, dtype=np.int8)
-    users = sparse.csr_array((ones, number[by_user.indices], by_user.indptr), shape=by_user.shape)
+    # a product must not be 0: it would be taken for a pair without a common user
+    data = np.ones(by_user.nnz, dtype=np.int8) if counts is None else np.maximum(counts, LEAST).astype(np.float64)
+    users = sparse.csr_array((data, number[by_user.indices], by_user.indptr), shape=by_user.shape)
     users.sort_indices()
     items = sparse.csc_array(users)
-    return users.indptr, users.indices, items.indptr, items.indices
+    places = users.indptr, users.indices, items.indptr, items.indices
+    if counts is None:
+        return places, (None, None), np.diff(items.indptr).astype(np.float64)
+    squares = np.bincount(users.indices, users.data**2, users.shape[1]).astype(np.float64)
+    return places, (users.data, items.data), squares
 
 
-def _common_users(interactions: Arrays, n_jobs: int | None, check: Callable[[int], None]) -> Arrays:
+def _common_users(
+    interactions: Arrays, values: tuple[Values, Values], n_jobs: int | None, check: Callable[[int], None]
+) -> tuple[NDArray[Any], ...]:
     """The lower triangle of X'X without its diagonal, as a CSR: indptr, items and numbers of common users."""
     n_items = len(interactions[2]) - 1
     indptr = _counted(lambda start, counts: count_pairs(start, *interactions, counts), n_items, n_jobs)
     check(int(indptr[-1]))
-    items, common = np.empty(indptr[-1], dtype=np.int32), np.empty(indptr[-1], dtype=np.int32)
+    kind = np.int32 if values[0] is None else np.float64
+    items, common = np.empty(indptr[-1], dtype=np.int32), np.empty(indptr[-1], dtype=kind)
 
     def fill(start: int) -> None:
-        fill_pairs(start, min(start + ROWS, n_items), *interactions, indptr, items, common)
+        fill_pairs(start, min(start + ROWS, n_items), *interactions, *values, indptr, items, common)
 
     for_each(fill, range(0, n_items, ROWS), n_jobs)
     return indptr, items, common
@@ -165,10 +188,13 @@ def count_pairs(
 @cached_njit(nogil=True)
 def fill_pairs(
     first: int, stop: int, indptr: Ints, indices: Ints, item_indptr: Ints, item_users: Ints,
-    pair_indptr: Ints, pair_items: Ints, pair_common: Ints,
+    values: Values, item_values: Values, pair_indptr: Ints, pair_items: Ints, pair_common: Numbers,
 ) -> None:  # fmt: skip
-    """Write for each item the items before it that share users with it, in order, and the number of these users."""
-    common = np.zeros(len(item_indptr) - 1, dtype=np.int32)
+    """Write for each item the items before it that share users with it, in order, and the number of these users.
+
+    With values a user counts their product. This is compiled once with values and once without.
+    """
+    common = np.zeros(len(item_indptr) - 1, dtype=pair_common.dtype)
     for item in range(first, stop):
         place = pair_indptr[item]
         for entry in range(item_indptr[item], item_indptr[item + 1]):
@@ -180,7 +206,10 @@ def fill_pairs(
                 if common[other] == 0:
                     pair_items[place] = other
                     place += 1
-                common[other] += 1
+                if values is None:
+                    common[other] += 1
+                else:
+                    common[other] += values[at] * item_values[entry]
         mine = pair_items[pair_indptr[item] : place]
         sort(mine)
         for n in range(len(mine)):
@@ -191,29 +220,30 @@ def fill_pairs(
 @cached_njit(nogil=True)
 def regress(
     first: int, indptr: Ints, indices: Ints, item_indptr: Ints, item_users: Ints,
-    pair_indptr: Ints, pair_items: Ints, pair_common: Ints, ridge: NDArray[np.float64],
+    values: Values, item_values: Values, squares: NDArray[np.float64],
+    pair_indptr: Ints, pair_items: Ints, pair_common: Numbers, ridge: NDArray[np.float64],
     out_items: Ints, out_weights: Floats, out_found: Ints, out_errors: NDArray[np.float64],
 ) -> bool:  # fmt: skip
     """Write the neighbors of some items, their coefficients and the error; returns whether all could be solved."""
     n_items, most = len(item_indptr) - 1, out_items.shape[1]
-    common = np.zeros(n_items, dtype=np.int32)  # users of the item and of every other one
+    common = np.zeros(n_items, dtype=pair_common.dtype)  # users of the item and of every other one
     number = np.full(n_items, -1, dtype=np.int32)  # of a neighbor among the neighbors
     touched = np.empty(n_items, dtype=np.int32)
     gram, right = np.empty((most, most), dtype=np.float64), np.empty(most, dtype=np.float64)
     for row in range(len(out_items)):
         item = first + row
-        n_touched = count_all(item, indptr, indices, item_indptr, item_users, common, touched)
+        n_touched = count_all(item, indptr, indices, item_indptr, item_users, values, item_values, common, touched)
         near = touched[:n_touched]
         sort(near)
-        k = choose(item, near, common, item_indptr, ridge, out_items[row])
+        k = choose(item, near, common, squares, ridge, out_items[row])
         chosen = out_items[row, :k]
         for n in range(k):
             right[n] = common[chosen[n]]
-        read_gram(chosen, item_indptr, pair_indptr, pair_items, pair_common, ridge, number, gram)
+        read_gram(chosen, squares, pair_indptr, pair_items, pair_common, ridge, number, gram)
         if not factor(gram, k):
             return False
         substitute(gram, right, k)
-        left = item_indptr[item + 1] - item_indptr[item] + ridge[item]
+        left = squares[item] + ridge[item]
         for n in range(k):
             out_weights[row, n] = right[n]
             left -= right[n] * common[chosen[n]]
@@ -225,8 +255,9 @@ def regress(
 
 @cached_njit(nogil=True)
 def count_all(
-    item: int, indptr: Ints, indices: Ints, item_indptr: Ints, item_users: Ints, common: Ints, touched: Ints
-) -> int:
+    item: int, indptr: Ints, indices: Ints, item_indptr: Ints, item_users: Ints,
+    values: Values, item_values: Values, common: Numbers, touched: Ints,
+) -> int:  # fmt: skip
     """Count the users of an item and every other one; writes and counts those that have any. common must be zeros."""
     n_touched = 0
     for entry in range(item_indptr[item], item_indptr[item + 1]):
@@ -236,18 +267,22 @@ def count_all(
             if common[other] == 0:
                 touched[n_touched] = other
                 n_touched += 1
-            common[other] += 1
+            if values is None:
+                common[other] += 1
+            else:
+                common[other] += values[at] * item_values[entry]
     return n_touched
 
 
 @cached_njit(nogil=True)
-def choose(item: int, near: Ints, common: Ints, item_indptr: Ints, ridge: NDArray[np.float64], out: Ints) -> int:
+def choose(
+    item: int, near: Ints, common: Numbers, squares: NDArray[np.float64], ridge: NDArray[np.float64], out: Ints
+) -> int:
     """Write the most helpful of some items, in their order; returns how many. Of equal ones, the first are taken."""
     helpful = np.empty(len(near), dtype=np.float64)
     for n in range(len(near)):
         other = near[n]
-        size = item_indptr[other + 1] - item_indptr[other]
-        helpful[n] = float(common[other]) ** 2 / (size + ridge[other])
+        helpful[n] = float(common[other]) ** 2 / (squares[other] + ridge[other])
         if other == item:
             helpful[n] = 0.0
     least, ties = 0.0, 0  # all above the least are taken, and as many of those equal to it
@@ -268,8 +303,8 @@ def choose(item: int, near: Ints, common: Ints, item_indptr: Ints, ridge: NDArra
 
 @cached_njit(nogil=True)
 def read_gram(
-    chosen: Ints, item_indptr: Ints, pair_indptr: Ints, pair_items: Ints, pair_common: Ints, ridge: NDArray[np.float64],
-    number: Ints, out: NDArray[np.float64],
+    chosen: Ints, squares: NDArray[np.float64], pair_indptr: Ints, pair_items: Ints, pair_common: Numbers,
+    ridge: NDArray[np.float64], number: Ints, out: NDArray[np.float64],
 ) -> None:  # fmt: skip
     """The upper triangle of X'X + ridge for some items in ascending order; number must be -1, and is again then."""
     for n in range(len(chosen)):
@@ -285,7 +320,7 @@ def read_gram(
                 start = first_at_least(pair_items, start, stop, chosen[before])  # the next one comes later
                 if start < stop and pair_items[start] == chosen[before]:
                     out[before, n] = pair_common[start]
-        out[n, n] = item_indptr[item + 1] - item_indptr[item] + ridge[item]
+        out[n, n] = squares[item] + ridge[item]
         number[item] = n
     for n in range(len(chosen)):
         number[chosen[n]] = -1

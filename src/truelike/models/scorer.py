@@ -7,7 +7,7 @@ Lists, explanations, evaluation, files of lists and the service are written on a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple, final
 
@@ -17,10 +17,11 @@ from scipy import sparse
 
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
+from truelike.data.feedback import Feedback
 from truelike.data.ids import Codes
 from truelike.data.protocol import Rows
 from truelike.data.trends import trend
-from truelike.models.fold_in import histories_of
+from truelike.engines.weights import HistoryCounts
 from truelike.ranking.factor_ranker import FactorRanker, factor_pair_scores, factor_score_block
 from truelike.ranking.top_k import TopK, check_users, tie_places, top_k_by_scores
 
@@ -63,6 +64,13 @@ class Scorer(ABC):
     ----------
     train
         The training data, whose row numbers these are.
+    counting
+        How the interactions of a history count: see `counted`. None: each counts 1.
+
+    Notes
+    -----
+    A history is a row of a CSR of items, sorted, whose data are how much each interaction counts. All are 1 unless the
+    scorer has `counting`. So a scorer without it may use them or not.
 
     Examples
     --------
@@ -76,8 +84,8 @@ class Scorer(ABC):
     (True, [[0]])
     """
 
-    def __init__(self, train: Dataset | Blocks) -> None:
-        self.train = train
+    def __init__(self, train: Dataset | Blocks, counting: HistoryCounts | None = None) -> None:
+        self.train, self.counting = train, counting
 
     # --- what a scorer implements ---------------------------------------------------------------
 
@@ -87,7 +95,10 @@ class Scorer(ABC):
 
     @abstractmethod
     def score_histories(self, histories: sparse.csr_array) -> Floats:
-        """Scores of all items for new users, each of whom is a row of a CSR of interactions: a new array."""
+        """Scores of all items for new users, each of whom is a row of a CSR: a new array.
+
+        Its data are how much each interaction counts; all are 1 unless the scorer has `counting`.
+        """
 
     @abstractmethod
     def similarities(self, items: Codes) -> Floats:
@@ -109,26 +120,63 @@ class Scorer(ABC):
         """The vectors of new users, whose dot products with `vectors.items` are their scores; None: there are none."""
         return None
 
-    def contributions(self, history: Codes, items: Codes, user: int | None) -> Floats | None:
+    @property
+    def kinds(self) -> Mapping[str, Feedback]:
+        """The feedback beside the interactions that scores depend on, by its kind."""
+        return {}
+
+    def counted_kinds(
+        self, weights: sparse.csr_array, times: NDArray[np.int64] | None, kinds: Mapping[str, sparse.csr_array]
+    ) -> sparse.csr_array:
+        """Histories as by `counted`, with other feedback of the same users by kind: CSRs of weights, one row each."""
+        return self.counted(weights, times)
+
+    def contributions(self, history: sparse.csr_array, items: Codes, user: int | None) -> Floats | None:
         """What each interaction adds to the scores of some items; None if the score is no sum over interactions.
 
-        An array (len(items), len(history)). The history is sorted and not empty. `user` is the user of the training
-        data whose interactions these are; None: a new user.
+        An array (len(items), interactions). The history is one row, which is not empty. `user` is the user of the
+        training data whose interactions these are; None: a new user.
         """
         return None
 
-    def left_out_scores(self, history: Codes, places: Codes, items: Codes) -> Floats:
+    def left_out_scores(self, history: sparse.csr_array, places: Codes, items: Codes) -> Floats:
         """Scores of some items for a history, then for the history without the interaction at each of some places.
 
-        An array (1 + len(places), len(items)); the history has two items or more.
+        An array (1 + len(places), len(items)); the history is one row, with two items or more.
         """
-        rows = [history, *(np.delete(history, place) for place in places)]
-        n_items = self.train.n_items
-        at_once = max(1, LEFT_OUT_BYTES // (4 * n_items))
-        blocks = (histories_of(rows[start : start + at_once], n_items) for start in range(0, len(rows), at_once))
-        return np.concatenate([self.score_histories(block)[:, items] for block in blocks], dtype=np.float32)
+        n, at_once = history.nnz, max(1, LEFT_OUT_BYTES // (4 * self.train.n_items))
+        kept = np.ones((1 + len(places), n), dtype=bool)
+        kept[np.arange(1, len(kept)), places] = False
+        blocks = (kept[start : start + at_once] for start in range(0, len(kept), at_once))
+        return np.concatenate(
+            [self.score_histories(parts_of(history, block))[:, items] for block in blocks], dtype=np.float32
+        )
 
     # --- what follows ---------------------------------------------------------------------------
+
+    @final
+    def counted(self, weights: sparse.csr_array, times: NDArray[np.int64] | None = None) -> sparse.csr_array:
+        """Histories with how much each interaction counts in place of its weight.
+
+        Parameters
+        ----------
+        weights
+            A CSR with a row for each user: the weights of the interactions, e.g. of ``train.matrix[users]``.
+        times
+            The times of its entries. None: an interaction is as recent as one of the training data is on average.
+
+        Examples
+        --------
+        >>> import truelike as tl
+        >>> data = tl.read([("ann", "tea", 1), ("ann", "gin", 2), ("bob", "tea", 3)], weight=2)
+        >>> model = tl.EASE(weighting="linear", regularization=1.0).fit(data)
+        >>> model.scorer.counted(data.matrix[[0]]).data.tolist()  # the mean of all is 1
+        [1.0, 0.5]
+        """
+        if self.counting is not None:
+            return self.counting.of(weights, times)
+        ones = np.ones(weights.nnz, dtype=np.float32)
+        return sparse.csr_array((ones, weights.indices, weights.indptr), shape=weights.shape)
 
     @final
     def score_pairs(self, users: Codes, items: Codes) -> Floats:
@@ -139,13 +187,13 @@ class Scorer(ABC):
         return vectors.of_pairs(users, items)
 
     @final
-    def score_items(self, history: Codes, items: Codes, user: int | None = None) -> Floats:
+    def score_items(self, history: sparse.csr_array, items: Codes, user: int | None = None) -> Floats:
         """Scores of some items for a user of the training data, or, without one, for a new user with a history."""
         if user is not None:
             return self.score_pairs(np.full(len(items), user, dtype=np.int32), items)
-        if not len(history):
+        if not history.nnz:
             return self.scores_without_history[items]
-        return np.asarray(self.score_histories(histories_of([history], self.train.n_items))[0, items])
+        return np.asarray(self.score_histories(history)[0, items])
 
     @final
     @cached_property
@@ -222,19 +270,20 @@ class Scorer(ABC):
     @final
     def top_k_of_histories(
         self,
-        histories: sparse.csr_array,
+        weights: sparse.csr_array,
         k: int,
         *,
+        times: NDArray[np.int64] | None = None,
         exclude_seen: bool = True,
         seen: sparse.csr_array | None = None,
         allowed: Mask | None = None,
     ) -> TopK:
-        """The k best items of new users, each of whom is a row of a CSR of interactions.
+        """The k best items of new users, each of whom is a row of a CSR of weights; see `counted`.
 
         `seen` is a CSR of what `exclude_seen` leaves out in place of the interactions.
         """
-        rows = np.arange(histories.shape[0], dtype=np.int32)
-        left_out = (histories if seen is None else seen) if exclude_seen else None
+        rows, histories = np.arange(weights.shape[0], dtype=np.int32), self.counted(weights, times)
+        left_out = (weights if seen is None else seen) if exclude_seen else None
         return self._best(
             lambda block: self.score_histories(histories[block]), rows, k, left_out, rows, allowed, 1
         )
@@ -264,6 +313,18 @@ class Scorer(ABC):
         return top_k_by_scores(
             score_block, users, k, n_items=n_items, seen=seen, rows=rows, allowed=allowed, ties=ties, n_jobs=n_jobs
         )
+
+
+def parts_of(history: sparse.csr_array, kept: NDArray[np.bool_]) -> sparse.csr_array:
+    """Parts of a history, the interactions that each row of a mask marks.
+
+    >>> history = sparse.csr_array(np.array([[0, 3, 0, 5]]))
+    >>> parts_of(history, np.array([[True, True], [False, True]])).toarray().tolist()
+    [[0, 3, 0, 5], [0, 0, 0, 5]]
+    """
+    row, at = np.nonzero(kept)
+    indptr = np.searchsorted(row, np.arange(len(kept) + 1)).astype(np.int32)
+    return sparse.csr_array((history.data[at], history.indices[at], indptr), shape=(len(kept), history.shape[1]))
 
 
 def pairs_of_rows(rows_of: Callable[[Codes], Floats], n_items: int, users: Codes, items: Codes) -> Floats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Real
@@ -14,11 +14,12 @@ from scipy import sparse
 
 from truelike.core.parameters import Rule, jobs, special, whole_number, with_inherited_parameters
 from truelike.data.dataset import Dataset
+from truelike.data.entries import select
 from truelike.data.feedback import Feedback
 from truelike.data.ids import Codes
 from truelike.data.matrix import checked_csr
 from truelike.engines.options import FitOptions
-from truelike.engines.weights import unscaled_weights
+from truelike.engines.weights import HistoryCounts, Weighting, unscaled_weights
 from truelike.errors import DataError, some
 from truelike.models.base import Recommender
 from truelike.models.blend import is_part
@@ -106,7 +107,7 @@ class WeightedKinds(Recommender):
     >>> data = tl.read(log, kind="event", kinds={"buy": 1, "cart": 0.3}, target="buy")
     >>> tl.ItemKNN().fit(data).recommend("ann", k=1)["item_id"].to_list()
     ['tea']
-    >>> model = tl.WeightedKinds(model="ItemKNN", weights={"cart": 0.5}).fit(data)
+    >>> model = tl.WeightedKinds(model="ItemKNN", weights={"cart": 1.0}).fit(data)
     >>> model.recommend("ann", k=1)["item_id"].to_list()
     ['gin']
     """
@@ -138,7 +139,7 @@ class WeightedKinds(Recommender):
         positive = {name: kinds[name] for name, weight in weights.items() if weight > 0 and name in kinds}
         if not positive:
             return model, train.with_parts(kinds={})
-        values = unscaled_weights(train, getattr(model, "weighting", "none"), "none", 1.0)
+        values = unscaled_weights(train.csr, None, self._inner_weighting(), "none", 1.0)
         found = _counting(Feedback(train.csr, train.times), values / values.mean())
         for name, kind in positive.items():
             found = found.merge(_counting(kind, weights[name] * repetitions(kind)))
@@ -232,14 +233,11 @@ class WeightedKinds(Recommender):
         return _learned(model.with_learned(combined, model._restore(of_model, combined)), kinds, weights)
 
     def _make_scorer(self) -> KindsScorer:
-        negative = {name: weight for name, weight in self.weights_.items() if weight < 0}
-        against = [(self.kinds_[name].csr, weight) for name, weight in negative.items()]
-        has_more = sparse.csr_array(self.train_.csr.shape, dtype=np.float32)
-        for kind in self.kinds_.values():
-            has_more = has_more + abs(kind.csr)
-        return KindsScorer(
-            self.train_, self.model_.scorer, against, np.diff(sparse.csr_array(has_more).indptr) > 0
-        )
+        return KindsScorer(self.train_, self.model_.scorer, self.kinds_, self.weights_, self._inner_weighting())
+
+    def _inner_weighting(self) -> Weighting:
+        found: Weighting = getattr(self._inner(), "weighting", "none")
+        return found
 
 
 def _learned(model: Recommender, kinds: Kinds, weights: Weights) -> dict[str, Any]:
@@ -289,38 +287,81 @@ def _saved_feedback(name: str, own: Mapping[str, NDArray[Any] | None], train: Da
 
 @final
 class KindsScorer(Scorer):
-    """The scores of a model, and what some kinds count against them.
+    """The scores of a model of several kinds of feedback, and what some kinds count against them.
 
     Parameters
     ----------
     train
         The training data: what lists leave out are its interactions.
     model
-        The scorer of a model with the same users and items.
-    against
-        Pairs (users x items) and a weight, below 0: it times the scores of a user with these pairs is added.
-    has_more
-        For each user, whether the model was trained on more of the user than the interactions, or there is something
-        against some items.
+        The scorer of a model with the same users and items, that was trained on the kinds of positive weights, too.
+    kinds, weights
+        The kinds, and how much each counts. A weight below 0 times the scores of a user with these pairs is added.
+    weighting
+        How repeated interactions count.
     """
 
     def __init__(
-        self,
-        train: Dataset,
-        model: Scorer,
-        against: Iterable[tuple[sparse.csr_array, float]],
-        has_more: NDArray[np.bool_],
+        self, train: Dataset, model: Scorer, kinds: Kinds, weights: Weights, weighting: Weighting
     ) -> None:
-        super().__init__(train)
-        self._model, self._against, self._has_more = model, list(against), has_more
+        counting = None
+        if model.counting is not None:
+            counting = _TargetCounts(model.counting, weighting, train)
+        super().__init__(train, counting)
+        self._model, self._kinds, self._weights = model, kinds, weights
+        self._against = [(kinds[name].csr, weight) for name, weight in weights.items() if weight < 0]
+
+    @property
+    def kinds(self) -> Kinds:
+        """Those that count."""
+        return self._kinds
+
+    @cached_property
+    def _has_more(self) -> NDArray[np.bool_]:
+        """For each user, whether anything but interactions is known."""
+        found = np.zeros(self.train.n_users, dtype=bool)
+        for kind in self._kinds.values():
+            found |= np.diff(kind.csr.indptr) > 0
+        return found
+
+    def counted_kinds(
+        self, weights: sparse.csr_array, times: NDArray[np.int64] | None, kinds: Mapping[str, sparse.csr_array]
+    ) -> sparse.csr_array:
+        """The kinds of positive weights are added to the history; what counts against an item is below 0."""
+        found = sparse.csr_array(weights, copy=True)
+        if isinstance(self.counting, _TargetCounts):
+            found.data = self.counting.of_target(weights).astype(np.float32)
+        against = sparse.csr_array(found.shape, dtype=np.float32)
+        for name, csr in kinds.items():
+            weight = self._weights.get(name, 0.0)
+            values = np.log1p(np.abs(csr.data.astype(np.float64))) * (abs(weight) / self._mean_of(name))
+            if weight > 0:
+                found = found + sparse.csr_array((values, csr.indices, csr.indptr), shape=csr.shape)
+            elif weight < 0:
+                ones = np.full(csr.nnz, weight)
+                against = against + sparse.csr_array((ones, csr.indices, csr.indptr), shape=csr.shape)
+        found = self._model.counted(_sorted(found))
+        taken = against.multiply(found != 0)  # of an item that the user also likes
+        return _sorted(found + against - sparse.csr_array(taken))
+
+    def _mean_of(self, name: str) -> float:
+        """What the mean pair of a kind counts before its weight."""
+        values = np.log1p(np.abs(self._kinds[name].csr.data.astype(np.float64)))
+        return float(values.mean()) if len(values) else 1.0
+
+    @cached_property
+    def _fold_in(self) -> RegressionFoldIn | None:
+        """Predicts the vectors of what counts against items; None if scores are no dot products."""
+        found = self._model.vectors
+        return None if found is None else RegressionFoldIn(self._model.train, found)
 
     @cached_property
     def vectors(self) -> DotProduct | None:
         """Those of the model, with the vectors of users moved away from what counts against their items."""
-        found = self._model.vectors
-        if found is None or not self._against:
+        found, fold_in = self._model.vectors, self._fold_in
+        if found is None or fold_in is None or not self._against:
             return found
-        fold_in, users = RegressionFoldIn(self._model.train, found), found.users.copy()
+        users = found.users.copy()
         for pairs, weight in self._against:
             users += np.float32(weight) * fold_in.rows(pairs)
         return found._replace(users=users)
@@ -331,8 +372,15 @@ class KindsScorer(Scorer):
         return self._model.similarity_vectors
 
     def history_vectors(self, histories: sparse.csr_array) -> Floats | None:
-        """Those of the model."""
-        return self._model.history_vectors(histories)
+        """Those of the model, moved away from what counts against items."""
+        liked, against = _by_sign(histories)
+        found, fold_in = self._model.history_vectors(liked), self._fold_in
+        if found is None or fold_in is None or not against:
+            return found
+        found = found.copy()
+        for weight, pairs in against.items():
+            found += np.float32(weight) * fold_in.rows(pairs)
+        return found
 
     def score_users(self, users: Codes) -> Floats:
         """The scores of the model, less what counts against them."""
@@ -344,25 +392,81 @@ class KindsScorer(Scorer):
             mine = sparse.csr_array(pairs[users])
             some_rows = np.flatnonzero(np.diff(mine.indptr))
             if len(some_rows):
-                histories = sparse.csr_array(mine[some_rows])
-                histories.data = np.ones(histories.nnz, dtype=np.float32)
+                histories = _ones(sparse.csr_array(mine[some_rows]))
                 scores[some_rows] += np.float32(weight) * self._model.score_histories(histories)
         return scores
 
     def score_histories(self, histories: sparse.csr_array) -> Floats:
-        """Those of the model: the histories are interactions of the target."""
-        return self._model.score_histories(histories)
+        """Those of the model, less what counts against them."""
+        liked, against = _by_sign(histories)
+        if against and (vectors := self.history_vectors(histories)) is not None and self.vectors is not None:
+            return self.vectors.of_vectors(vectors)
+        scores = self._model.score_histories(liked)
+        for weight, pairs in against.items():
+            rows = np.flatnonzero(np.diff(pairs.indptr))
+            scores[rows] += np.float32(weight) * self._model.score_histories(_ones(sparse.csr_array(pairs[rows])))
+        return scores
 
     def similarities(self, items: Codes) -> Floats:
         """Those of the model."""
         return self._model.similarities(items)
 
-    def contributions(self, history: Codes, items: Codes, user: int | None) -> Floats | None:
+    def contributions(self, history: sparse.csr_array, items: Codes, user: int | None) -> Floats | None:
         """Those of the model; None for a user of whom it knows more than the history."""
-        if user is not None and self._has_more[user]:
+        if (user is not None and self._has_more[user]) or (history.data < 0).any():
             return None
         return self._model.contributions(history, items, user)
 
-    def left_out_scores(self, history: Codes, places: Codes, items: Codes) -> Floats:
-        """Those of the model."""
+    def left_out_scores(self, history: sparse.csr_array, places: Codes, items: Codes) -> Floats:
+        """Those of the model, where nothing counts against items."""
+        if (history.data < 0).any():
+            return super().left_out_scores(history, places, items)
         return self._model.left_out_scores(history, places, items)
+
+
+@final
+@dataclass(frozen=True)
+class _TargetCounts(HistoryCounts):
+    """How the model counts interactions of the target, on the scale of all kinds."""
+
+    of_all: HistoryCounts
+    weighting: Weighting
+    train: Dataset
+
+    def of(self, weights: sparse.csr_array, times: NDArray[np.int64] | None = None) -> sparse.csr_array:
+        """See `HistoryCounts`."""
+        values = self.of_target(weights).astype(np.float32)
+        return self.of_all.of(
+            sparse.csr_array((values, weights.indices, weights.indptr), shape=weights.shape), times
+        )
+
+    def of_target(self, weights: sparse.csr_array) -> NDArray[np.float64]:
+        """How much interactions count beside other kinds: 1 on average."""
+        return unscaled_weights(weights, None, self.weighting, "none", 1.0) / self._mean
+
+    @cached_property
+    def _mean(self) -> float:
+        return float(unscaled_weights(self.train.csr, None, self.weighting, "none", 1.0).mean())
+
+
+def _by_sign(histories: sparse.csr_array) -> tuple[sparse.csr_array, dict[float, sparse.csr_array]]:
+    """What is liked, and what counts against items: pairs by their weight, below 0."""
+    below = histories.data < 0
+    if not below.any():
+        return histories, {}
+    against = {
+        float(weight): select(histories, histories.data == weight) for weight in np.unique(histories.data[below])
+    }
+    return select(histories, ~below), against
+
+
+def _ones(csr: sparse.csr_array) -> sparse.csr_array:
+    return sparse.csr_array((np.ones(csr.nnz, dtype=np.float32), csr.indices, csr.indptr), shape=csr.shape)
+
+
+def _sorted(matrix: Any) -> sparse.csr_array:
+    found = sparse.csr_array(matrix, dtype=np.float32)
+    found.eliminate_zeros()
+    found.sort_indices()
+    found.indices, found.indptr = found.indices.astype(np.int32), found.indptr.astype(np.int32)
+    return found

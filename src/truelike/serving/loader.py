@@ -31,7 +31,7 @@ from truelike.rules.items_table import aligned, read_items_table
 from truelike.rules.rules import Rules
 from truelike.serving.index import SAMPLE, ApproximateIndex
 from truelike.serving.schemas import Answer, RankOptions
-from truelike.serving.served_model import ABOUT, ARRAYS, INDEX, ITEMS, NO_ITEMS, ServedModel
+from truelike.serving.served_model import ABOUT, ARRAYS, INDEX, ITEMS, ServedModel
 from truelike.serving.settings import Settings, write_json
 from truelike.storage import model_version
 
@@ -165,7 +165,7 @@ def check(served: ServedModel, model: Recommender) -> None:
     expected = [scorer.top_k(block, 10, n_jobs=1) for block in blocks]
     lists = [pair for best in expected for pair in zip(best.items, best.scores, strict=True)]
     for user, (items, scores) in zip(users.tolist(), lists, strict=True):
-        found = served.recommend(served.who(user, NO_ITEMS), RankOptions(k=10))
+        found = served.recommend(served.who(user), RankOptions(k=10))
         right = [int(item) for item in items if item >= 0]
         if [place.item for place in found] != right or not np.isfinite(scores[items >= 0]).all():
             raise StorageError(
@@ -178,7 +178,7 @@ def measure(served: ServedModel, settings: Settings, directory: Path) -> Answer:
     times = []
     for user in _some_users(served).tolist():
         started = time.perf_counter()
-        served.recommend(served.who(user, NO_ITEMS), RankOptions(k=20))
+        served.recommend(served.who(user), RankOptions(k=20))
         times.append(1_000 * (time.perf_counter() - started))
     taken = float(np.median(times))
     exact: Answer = {"kind": "exact", "milliseconds": taken}
@@ -204,7 +204,7 @@ def measure(served: ServedModel, settings: Settings, directory: Path) -> Answer:
 
 def explain_milliseconds(served: ServedModel) -> float:
     """How long the explanation of an item takes for a usual user: measured with few interactions, which scale."""
-    seen = served.seen(int(served.examples[0]))
+    seen = served.interactions(int(served.examples[0]))
     few = seen[:EXPLAINED]
     item = np.array([int(np.argmax(served.popularity))], dtype=np.int32)
     if not len(few):

@@ -102,7 +102,12 @@ class ListOptions(_Request):
 class RankOptions(ListOptions):
     """What lists for users have in common."""
 
-    exclude_seen: bool = Field(True, description="Leave out the items that the user interacted with.")
+    exclude_seen: bool | str | list[str] | dict[str, bool | str] = Field(
+        True,
+        description="Leave out the items that the user has seen: by the kinds of events that the schema of the model "
+        "says. Or a period such as 30d; or kinds of events; or a period for each kind.",
+        examples=[True, {"buy": "30d", "dislike": True}],
+    )
     diversity: float = Field(
         0.0, ge=0, le=1,
         description="The weight of dissimilarity in maximal marginal relevance; 0: by score alone.",

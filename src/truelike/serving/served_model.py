@@ -5,20 +5,27 @@ Users and items are row numbers here. The answers are those of the model's own m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import lru_cache, partial
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy import sparse
 
 from truelike.core.array_files import read_arrays
+from truelike.data.feedback import Feedback
 from truelike.data.ids import Codes
-from truelike.errors import ParameterError
+from truelike.data.moments import in_units_of, units_per_second
+from truelike.data.replay import INTERACTIONS, REMOVE, Event, Known
+from truelike.data.schema import undeclared
+from truelike.data.seen import SeenBy, SeenRules
+from truelike.errors import ParameterError, some
 from truelike.models.explain import Contributions, explain
-from truelike.models.fold_in import histories_of
 from truelike.models.label_noise import Likes
 from truelike.models.registry import load_described
 from truelike.models.ruled import Similarities
@@ -42,16 +49,20 @@ SUBSET = 50_000  # candidates up to which a large catalogue is scored exactly ra
 EXPLAIN_MS = 5_000.0  # milliseconds of an explanation above which a model has none
 KEPT, KEPT_BYTES = 10_000, 32 * 2**20  # vectors or scores of folded-in users
 NO_ITEMS = np.zeros(0, dtype=np.int32)
+Times = NDArray[np.int64]
+Frozen = tuple[bytes, bytes, str]  # items, how much they count, and the type of these
 
 
 class Who(NamedTuple):
     """For whom a list is."""
 
     user: int | None  # the row of a user of the training data; None: a new user
-    history: Codes | None  # what is folded in; None: the user as trained, or, without a user, the fallback
-    seen: Codes  # the items that the user interacted with
-    events: int = 0  # how many of them are new
+    # what is folded in, as the model counts it; None: the user as trained, or, without a user, the fallback
+    history: sparse.csr_array | None
+    seen: Codes  # the items that lists leave out
+    events: int = 0  # of how many items there are new events
     fallback: Literal["popular", "trending"] = "popular"  # for one of whom nothing is known
+    known: Known[int] | None = None  # what the events made of what was known; None: there are none
 
     @property
     def is_known(self) -> bool:
@@ -64,6 +75,27 @@ class Who(NamedTuple):
         if self.history is not None:
             return "fold_in"
         return self.fallback if self.user is None else "model"
+
+
+class _Part(NamedTuple):
+    """What the training data has of one kind."""
+
+    csr: sparse.csr_array
+    times: Times | None
+
+    def of(self, user: int) -> Iterator[tuple[int, float, int | None]]:
+        """The items of a user, with weights and times."""
+        mine = slice(*self.csr.indptr[user : user + 2])
+        items, weights = self.csr.indices[mine].tolist(), self.csr.data[mine].tolist()
+        return zip(
+            items, weights, [None] * len(items) if self.times is None else self.times[mine].tolist(), strict=True
+        )
+
+    def items_since(self, user: int, since: float) -> Codes:
+        """The items of a user with a time after a moment, or without one."""
+        mine = slice(*self.csr.indptr[user : user + 2])
+        items: Codes = self.csr.indices[mine]
+        return items if self.times is None or since == -math.inf else items[self.times[mine] > since]
 
 
 class ServedModel:
@@ -90,6 +122,20 @@ class ServedModel:
         self.filters = Filters(pl.read_parquet(table) if table.exists() else pl.DataFrame())
         self.n_items = len(self.items)
         self._csr = self.train.csr
+        self.schema = undeclared() if self.train.schema is None else self.train.schema
+        self.ignored = frozenset(self.schema.names("shown", "ignored"))
+        self._cancelling = frozenset(self.schema.names("cancels"))
+        self._parts = {
+            name: _Part(each.csr, each.times)
+            for name, each in {
+                INTERACTIONS: Feedback(self._csr, self.train.times),
+                **self.train.kinds,
+                **self.scorer.kinds,
+            }.items()
+        }
+        self._rules = SeenRules.of(True, self.schema)
+        forever = self._rules.seconds.get(INTERACTIONS) == math.inf
+        self._is_plain = forever and not self._rules.seconds.keys() & self.train.kinds.keys()
         self.vectors = self.scorer.vectors
         self.ranker = self._similar = None
         if self.vectors is not None:
@@ -124,7 +170,15 @@ class ServedModel:
         rows = [row for row in map(self.items.row, ids) if row is not None]
         return np.unique(np.array(rows, dtype=np.int32))
 
-    def seen(self, user: int) -> Codes:
+    def check_kind(self, kind: str) -> None:
+        """Raise an error if events of a kind mean nothing to the model."""
+        if kind != REMOVE and kind not in self.schema.kinds:
+            known = [*self.schema.kinds, REMOVE]
+            raise ParameterError(
+                f"{kind!r} is no kind of events that the model {self.name!r} knows: they are {some(known, limit=100)}"
+            )
+
+    def interactions(self, user: int) -> Codes:
         """The items of a user in the training data."""
         indptr = self._csr.indptr
         mine: Codes = self._csr.indices[indptr[user] : indptr[user + 1]]
@@ -133,7 +187,7 @@ class ServedModel:
     def history(self, user: int) -> Codes:
         """The items of a user, the latest first where there are times."""
         times, indptr = self.train.times, self._csr.indptr
-        mine = self.seen(user)
+        mine = self.interactions(user)
         if times is None:
             return mine
         return mine[np.argsort(-times[indptr[user] : indptr[user + 1]], kind="stable")]
@@ -162,18 +216,111 @@ class ServedModel:
 
     # --- lists ----------------------------------------------------------------------------------
 
-    def who(self, user: int | None, new: Codes) -> Who:
-        """A user, with items of new events."""
-        seen = NO_ITEMS if user is None else self.seen(user)
-        added = np.setdiff1d(new, seen) if len(new) else new
-        if not len(added):
-            return Who(user, None, seen)
-        both = np.union1d(seen, added).astype(np.int32)
-        return Who(user, both, both, len(added))
+    def who(self, user: int | None, events: Sequence[Event[str]] = (), oldest: float = 0.0) -> Who:
+        """A user, with what new events change. Their times are in microseconds since 1970.
+
+        The events follow what the training data has of the user, by the schema of its events. Those before `oldest` do
+        not count, but what takes back does, as it does in training.
+        """
+        counting = [each for event in events if (each := self._counting(event, oldest)) is not None]
+        if not counting:
+            return Who(user, None, NO_ITEMS if user is None else self._seen_in_training(user))
+        known: Known[int] = Known(self.schema)
+        for name, part in self._parts.items():
+            for item, weight, when in () if user is None else part.of(user):
+                known.add(name, item, weight, when)
+        names = (INTERACTIONS, *self.scorer.kinds)
+        before = [known.pairs(name) for name in names]
+        known.follow(counting)
+        after, n_items = [known.pairs(name) for name in names], len({event.item for event in counting})
+        who = Who(user, None, self._seen_after(known, self._rules), n_items, known=known)
+        matters = self.scorer.counting is not None  # whether an interaction is repeated, or how new it is
+        pairs = zip(before, after, strict=True)
+        if all(one == other if matters else one.keys() == other.keys() for one, other in pairs):
+            return who
+        return who._replace(history=self._folded(known)) if known.pairs(INTERACTIONS) else who._replace(user=None)
+
+    def _counting(self, event: Event[str], oldest: float) -> Event[int] | None:
+        """An event by the row of its item, in the units of the times; None if it does not count."""
+        row = self.items.row(event.item)
+        takes_back = event.kind == REMOVE or event.kind in self._cancelling
+        if row is None or not (takes_back or event.kind in self.schema.kinds):
+            return None
+        if event.kind in self.ignored or (event.time is not None and event.time < oldest and not takes_back):
+            return None
+        when = round(1e6 * time.time()) if event.time is None else event.time
+        if self._span is not None:
+            when = int(in_units_of(np.array([when]), self._span)[0])
+        return Event(row, event.kind, when, event.quantity)
+
+    def _folded(self, known: Known[int]) -> sparse.csr_array:
+        """What is known of a user, as the model counts it."""
+        rows = {name: self._row_of(known.pairs(name)) for name in (INTERACTIONS, *self.scorer.kinds)}
+        weights, times = rows.pop(INTERACTIONS)
+        return self.scorer.counted_kinds(weights, times, {name: row for name, (row, _) in rows.items()})
+
+    def _row_of(self, pairs: Mapping[int, tuple[float, int | None]]) -> tuple[sparse.csr_array, Times | None]:
+        """A CSR of one row of the weights of items, and the times."""
+        items = np.array(sorted(pairs), dtype=np.int32)
+        weights = np.array([pairs[item][0] for item in items.tolist()])
+        times = np.array([pairs[item][1] or 0 for item in items.tolist()], dtype=np.int64)
+        return self._row(items, weights), None if self._span is None else times
+
+    def left_out(self, who: Who, exclude_seen: SeenBy) -> Codes:
+        """The items that a list leaves out, by an argument `exclude_seen`."""
+        if exclude_seen is True:
+            return who.seen
+        if exclude_seen is False or not who.is_known:
+            return NO_ITEMS
+        rules = SeenRules.of(exclude_seen, self.schema)
+        if who.known is not None:
+            return self._seen_after(who.known, rules)
+        return who.seen if who.user is None else self._seen_in_training(who.user, rules)
+
+    def _seen_in_training(self, user: int, rules: SeenRules | None = None) -> Codes:
+        """The items that a user has seen in the training data; by default, by the schema."""
+        if rules is None and self._is_plain:
+            return self.interactions(user)
+        seconds = (rules or self._rules).seconds
+        found = [
+            part.items_since(user, self._since(seconds[name]))
+            for name, part in self._parts.items()
+            if name in seconds
+        ]
+        return np.unique(np.concatenate([NO_ITEMS, *found]))
+
+    def _seen_after(self, known: Known[int], rules: SeenRules) -> Codes:
+        """The items that a user has seen after events."""
+        found = {
+            item
+            for name, seconds in rules.seconds.items()
+            for item, (_, when) in known.pairs(name).items()
+            if when is None or when > self._since(seconds)
+        }
+        return np.array(sorted(found), dtype=np.int32)
+
+    def _since(self, seconds: float) -> float:
+        """The time since which events of a kind make their items seen, in the units of the times."""
+        if seconds == math.inf or self._span is None:
+            return -math.inf
+        units = units_per_second(self._span)
+        return -math.inf if units is None else (time.time() - seconds) * units
 
     def new_user(self, items: Codes) -> Who:
-        """A new user with some items."""
-        return Who(None, items if len(items) else None, items)
+        """A new user with some items, of whom nothing else is known."""
+        ones = np.ones(len(items), dtype=np.float32)
+        return Who(None, self.scorer.counted(self._row(items, ones)) if len(items) else None, items)
+
+    def _row(self, items: Codes, weights: NDArray[np.number]) -> sparse.csr_array:
+        indptr = np.array([0, len(items)], dtype=np.int32)
+        data = weights.astype(np.float32), items.astype(np.int32), indptr
+        return sparse.csr_array(data, shape=(1, self.n_items))
+
+    @cached_property
+    def _span(self) -> Times | None:
+        """The first and the last time of the training data; None if there are none."""
+        times = self.train.times
+        return None if times is None else np.array([times.min(), times.max()])
 
     def bound(self, options: ListOptions, defaults: Rules | None = None) -> BoundRules | None:
         """The rules of a request, beside those of all lists, in row numbers; None: there are none."""
@@ -195,7 +342,7 @@ class ServedModel:
     @property
     def ranks_together(self) -> bool:
         """Whether lists of several users take less time together."""
-        return self.ranker is not None and self.index is None
+        return self.ranker is not None and self.index is None and self._is_plain
 
     def recommend_together(self, users: list[int], n: int) -> list[list[Place]]:
         """The n best items of several users, as `recommend` lists them without options."""
@@ -232,8 +379,18 @@ class ServedModel:
         return found.with_columns(rows).slice(options.offset)
 
     def explain(self, who: Who, items: Codes) -> Contributions:
-        """What the interactions of a user contribute to the scores of items, in the order of `who.seen`."""
-        return explain(self.scorer, who.seen, items, None if who.history is not None else who.user)
+        """What the interactions of a user contribute to the scores of items, in the order of `reasons`."""
+        if who.history is not None:
+            return explain(self.scorer, who.history, items)
+        assert who.user is not None
+        history = self.scorer.counted(*self.train.history_of(who.user))
+        return explain(self.scorer, history, items, who.user)
+
+    def reasons(self, who: Who) -> Codes:
+        """The items that scores may be explained by."""
+        if who.history is not None:
+            return np.asarray(who.history.indices)
+        return NO_ITEMS if who.user is None else self.interactions(who.user)
 
     @property
     def evidence(self) -> Answer | None:
@@ -305,7 +462,7 @@ class ServedModel:
             own: Floats = self.ranker.scores(vector)[0]
             return own
         if who.history is not None:
-            return np.asarray(self._new_scores(who.history.tobytes())[0])
+            return np.asarray(self._new_scores(_frozen(who.history))[0])
         if who.user is None:
             counts = self.popularity if who.fallback == "popular" else self.trending
             return (counts / max(1, len(self.users))).astype(np.float32)
@@ -316,15 +473,15 @@ class ServedModel:
         if self.vectors is None or not who.is_known:
             return None
         if who.history is not None:
-            return self._new_vectors(who.history.tobytes())
+            return self._new_vectors(_frozen(who.history))
         row: Floats = self.vectors.users[int(who.user or 0)][None]
         return row
 
     def best(
-        self, who: Who, n: int, allowed: Mask | None, boosted: Floats | None, exclude_seen: bool
+        self, who: Who, n: int, allowed: Mask | None, boosted: Floats | None, exclude_seen: SeenBy
     ) -> tuple[Codes, Floats]:
         """The n best items and their scores; `boosted` are the scores of all items, if they are not the model's own."""
-        out = who.seen if exclude_seen else NO_ITEMS
+        out = self.left_out(who, exclude_seen)
         vector = self._vector(who)
         if vector is not None and self.ranker is not None and boosted is None:
             if self.index is not None:
@@ -373,7 +530,7 @@ class ServedModel:
 class _Ranking:
     """The items, ranked for a user, as rules see them."""
 
-    def __init__(self, served: ServedModel, who: Who, exclude_seen: bool) -> None:
+    def __init__(self, served: ServedModel, who: Who, exclude_seen: SeenBy) -> None:
         self._served, self._who, self._exclude_seen = served, who, exclude_seen
         self.similarities = served.similarities.among
         self._known: Floats | None = None
@@ -396,11 +553,22 @@ def _most_kept(width: int) -> int:
     return max(2, min(KEPT, KEPT_BYTES // (4 * width)))
 
 
-def _vectors_of(scorer: Scorer, n_items: int, history: bytes) -> Floats | None:
+def _frozen(history: sparse.csr_array) -> Frozen:
+    """What a history consists of, by which a cache finds what follows from it."""
+    return history.indices.tobytes(), history.data.tobytes(), history.data.dtype.char
+
+
+def _thawed(history: Frozen, n_items: int) -> sparse.csr_array:
+    """The history."""
+    items, counts = np.frombuffer(history[0], dtype=np.int32), np.frombuffer(history[1], dtype=history[2])
+    return sparse.csr_array((counts, items, np.array([0, len(items)], dtype=np.int32)), shape=(1, n_items))
+
+
+def _vectors_of(scorer: Scorer, n_items: int, history: Frozen) -> Floats | None:
     """The vector of a new user, in an array of one row."""
-    return scorer.history_vectors(histories_of([np.frombuffer(history, dtype=np.int32)], n_items))
+    return scorer.history_vectors(_thawed(history, n_items))
 
 
-def _scores_of(scorer: Scorer, n_items: int, history: bytes) -> Floats:
+def _scores_of(scorer: Scorer, n_items: int, history: Frozen) -> Floats:
     """The scores of all items for a new user, in an array of one row."""
-    return scorer.score_histories(histories_of([np.frombuffer(history, dtype=np.int32)], n_items))
+    return scorer.score_histories(_thawed(history, n_items))

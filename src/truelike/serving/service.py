@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from truelike.core.progress import logger
-from truelike.data.ids import Codes
+from truelike.data.replay import INTERACTIONS, REMOVE, Event
 from truelike.errors import ParameterError, StorageError, UnknownIdError, some
 from truelike.models.explain import Contributions
 from truelike.rules.arrange import BoundRules, Place
 from truelike.rules.budget import check_time
 from truelike.rules.rules import Rules
-from truelike.serving.events import DAYS, EventStore
+from truelike.serving.events import DAYS, MOST_OF_A_USER, EventStore
 from truelike.serving.schemas import (
     MOST_PARTS,
     MOST_RANK,
@@ -33,7 +33,7 @@ from truelike.serving.schemas import (
     SearchQuery,
     SimilarRequest,
 )
-from truelike.serving.served_model import NO_ITEMS, ServedModel, Who
+from truelike.serving.served_model import ServedModel, Who
 
 LIGHT_MS = 2.0  # milliseconds of a list up to which it is computed between two requests, without a thread
 LIGHT_K = 200
@@ -72,21 +72,36 @@ class Service:
         """Serve other models of the same names, from the next request on."""
         self.models = {model.name: model for model in models}
 
-    def recent(self, user: str) -> dict[str, str]:
-        """The items of a user's events that count now, and the type of the last event with each.
+    def recent(self, user: str) -> list[Event[str]]:
+        """The events of a user that may count, with a number of items at most, in their order.
 
         If they cannot be read, lists are made without them, and `problems` says why.
         """
         if self.events is None or (self.problems and time.monotonic() < self._read_at):
-            return {}
+            return []
+        ignored = frozenset.intersection(*(model.ignored for model in self.models.values()))
         try:
-            found = self.events.of(user, self._days)
+            found = self.events.of(user, leave_out=ignored)
         except StorageError as error:
             logger.error("new events do not count: %s", error)
             self.problems, self._read_at = {"events": str(error)}, time.monotonic() + AGAIN
-            return {}
+            return []
         if self.problems:
             self.problems = {}
+        items = list(dict.fromkeys(event.item for event in reversed(found)))
+        if len(items) > MOST_OF_A_USER:
+            latest = set(items[:MOST_OF_A_USER])
+            found = [event for event in found if event.item in latest]
+        return found
+
+    def _latest(self, user: str) -> dict[str, str]:
+        """The items of a user's events, the latest last, and the kind of the last event with each."""
+        found: dict[str, str] = {}
+        oldest = 1e6 * (time.time() - 86_400 * self._days)
+        for event in self.recent(user):
+            found.pop(event.item, None)
+            if event.kind != REMOVE and (event.time is None or event.time >= oldest):
+                found[event.item] = event.kind
         return found
 
     # --- who is asked, and for whom -------------------------------------------------------------
@@ -106,15 +121,14 @@ class Service:
         number = next((n for n, end in enumerate(self._ends) if place < end), len(models) - 1)
         return list(models.values())[number]
 
-    def new_items(self, served: ServedModel, user: str) -> Codes:
-        """The items of a user's new events."""
-        recent = self.recent(user)
-        return served.item_rows(recent) if recent else NO_ITEMS
-
-    def who(self, served: ServedModel, user: str, on_unknown: OnUnknown, new: Codes | None = None) -> Who:
-        """A user by id, with items of new events; an error that names an unknown one, unless popular items will do."""
-        row = served.users.row(user)
-        who = served.who(row, self.new_items(served, user) if new is None else new)
+    def who(
+        self, served: ServedModel, user: str, on_unknown: OnUnknown, events: Sequence[Event[str]] | None = None
+    ) -> Who:
+        """A user by id, with new events; an error that names an unknown one, unless popular items will do."""
+        found = self.recent(user) if events is None else events
+        who = served.who(
+            served.users.row(user), found, 1e6 * (time.time() - 86_400 * self._days) if found else 0.0
+        )
         if who.is_known:
             return who
         known = f"{len(served.users):,} users of the model {served.name!r}"
@@ -142,7 +156,7 @@ class Service:
         places = self._places_together(asked) if len(asked) > 1 else {}
         for number, each in enumerate(asked):
             try:
-                found.append(self.recommend(each, places.get(number), NO_ITEMS))
+                found.append(self.recommend(each, places.get(number), ()))
             except Exception as error:  # of this one only
                 found.append(error)
         return found
@@ -154,7 +168,7 @@ class Service:
         for number, each in enumerate(asked):
             served = self.arm(each.user or "", each.model)
             row = served.users.row(each.user or "")
-            if row is not None and each.exclude_seen and served.ranks_together:
+            if row is not None and each.exclude_seen is True and served.ranks_together:
                 groups.setdefault(served.name, []).append((number, row))
         found: dict[int, list[Place]] = {}
         for name, members in groups.items():
@@ -164,14 +178,17 @@ class Service:
         return found
 
     def recommend(
-        self, asked: RecommendRequest, places: list[Place] | None = None, new: Codes | None = None
+        self,
+        asked: RecommendRequest,
+        places: list[Place] | None = None,
+        events: Sequence[Event[str]] | None = None,
     ) -> Answer:
         """A list for a known user, or for a new one from items.
 
-        `places` is the list of the user as trained and `new` the items of new events, if at hand.
+        `places` is the list of the user as trained and `events` are the new ones, if at hand.
         """
         _check_range(asked)
-        served, who = self._whom(asked, asked.on_unknown, new)
+        served, who = self._whom(asked, asked.on_unknown, events)
         rules = served.bound(asked, self._rules)
         answer = self._user_list(served, asked.user, who, asked, rules, places if who.source == "model" else None)
         return {**answer, **_warnings(_said(served, asked, rules))}
@@ -225,7 +242,7 @@ class Service:
         if row is None:
             raise UnknownIdError(f"the user {user[:80]!r} is not among the users of the model {served.name!r}")
         rules = served.bound(asked, self._filter)
-        found = served.hidden_likes(row, asked, self.new_items(served, user), rules)
+        found = served.hidden_likes(row, asked, self.who(served, user, "popular").seen, rules)
         rows = zip(found["row"], found["posterior"], found["flip_probability"], found["rank"], strict=True)
         return {
             **_of(served),
@@ -277,7 +294,7 @@ class Service:
         """What is known of a user: new events first, then the training data."""
         user, limit = asked.user, asked.limit
         served = self.arm(user, asked.model)
-        row, recent = served.users.row(user), self.recent(user)
+        row, recent = served.users.row(user), self._latest(user)
         if row is None and not recent:
             raise UnknownIdError(f"the user {user[:80]!r} is not known, and has no events")
         items: list[Answer] = []
@@ -285,6 +302,10 @@ class Service:
             code = served.items.row(item)
             items.append({"item": item, **_title(served, code), "event": kind})
         old = [] if row is None else served.history(row).tolist()
+        who = self.who(served, user, "popular")
+        if who.known is not None:  # something may have been taken back
+            left = who.known.pairs(INTERACTIONS)
+            old = [code for code in old if code in left]
         new = {item["item"] for item in items}
         total = len(items) + sum(served.items[code] not in new for code in old) if new else len(old)
         items += [_titled(served, code) for code in old[: limit + len(new)] if served.items[code] not in new]
@@ -346,7 +367,10 @@ class Service:
         return row
 
     def _whom(
-        self, asked: RecommendRequest | ExplainRequest, on_unknown: OnUnknown, new: Codes | None = None
+        self,
+        asked: RecommendRequest | ExplainRequest,
+        on_unknown: OnUnknown,
+        events: Sequence[Event[str]] | None = None,
     ) -> tuple[ServedModel, Who]:
         """The model that answers, and for whom: a new user with items, or a known one."""
         if asked.items is not None:
@@ -355,7 +379,7 @@ class Service:
         if asked.user is None:
             raise ParameterError("neither `user` nor `items` was given; expected one of them")
         served = self.arm(asked.user, asked.model)
-        return served, self.who(served, asked.user, on_unknown, new)
+        return served, self.who(served, asked.user, on_unknown, events)
 
     def _new_user(self, served: ServedModel, items: Sequence[str], on_unknown: OnUnknown) -> Who:
         known = served.item_rows(items)
@@ -414,10 +438,10 @@ class Service:
     ) -> list[list[Answer]]:
         """The interactions that contribute most to each item."""
         shares, largest = found.shares(), found.largest(most)
-        seen = who.seen.tolist()
+        items = served.reasons(who).tolist()
         return [
             [
-                {**_titled(served, seen[at]), "share": shares[n, at], "contribution": found.values[n, at]}
+                {**_titled(served, items[at]), "share": shares[n, at], "contribution": found.values[n, at]}
                 for at in row.tolist()
                 if found.values[n, at] > 0 or not only_positive
             ]

@@ -27,7 +27,7 @@ from truelike.serving.gate import RefusedError
 from truelike.serving.metrics import Metrics, share_counts
 from truelike.serving.protocol import protocol_class
 from truelike.serving.schemas import Answer, ListOptions, RankOptions
-from truelike.serving.served_model import NO_ITEMS, ServedModel
+from truelike.serving.served_model import ServedModel
 from truelike.serving.service import Service
 from truelike.serving.settings import KEY, Settings
 
@@ -178,15 +178,15 @@ def load(snapshots: dict[str, str]) -> list[ServedModel]:
 
 def warm(served: ServedModel) -> None:
     """Answer some requests with a model."""
-    who = served.who(int(served.examples[0]), NO_ITEMS)
+    who = served.who(int(served.examples[0]))
     items = np.array([place.item for place in served.recommend(who, RankOptions(k=20))[:1]], dtype=np.int32)
     served.recommend(who, RankOptions(k=5, diversity=0.1))
-    served.recommend(served.who(None, NO_ITEMS), RankOptions(k=5))
+    served.recommend(served.who(None), RankOptions(k=5))
     for item in items.tolist():
         served.similar(item, ListOptions(k=5))
     width = 1 if served.vectors is None else served.vectors.items.shape[1]
-    if served.n_items * width <= WARM_FOLD_IN and len(who.seen):
-        new = served.new_user(who.seen[:3])
+    if served.n_items * width <= WARM_FOLD_IN and len(served.reasons(who)):
+        new = served.new_user(served.reasons(who)[:3])
         served.recommend(new, RankOptions(k=5))
         served.explain(new, items)
 

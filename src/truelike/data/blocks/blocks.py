@@ -362,6 +362,11 @@ class Blocks:
         row = user - block.first_user
         return np.array(block.indices[block.indptr[row] : block.indptr[row + 1]])
 
+    def history_of(self, user: int) -> tuple[sparse.csr_array, NDArray[np.int64] | None]:
+        """The interactions of a user as a CSR of one row, with weights, and their times."""
+        block = self.block(int(np.searchsorted(self.bounds, user, side="right")) - 1)
+        return block.to_dataset().history_of(user - block.first_user)
+
     def rows(self, users: Codes) -> tuple[sparse.csr_array, Codes]:
         """A CSR with the interactions of some users, and the row of each of them."""
         wanted, at = np.unique(users, return_inverse=True)

@@ -67,7 +67,7 @@ class Counting:
 
     def unscaled(self, block: Block) -> NDArray[np.float64]:
         """How much each interaction of a block counts, before it is scaled."""
-        return unscaled_weights(block.to_dataset(), self.weighting, self.recency, self.half_life, self.span)
+        return unscaled_weights(block.csr, block.times, self.weighting, self.recency, self.half_life, self.span)
 
     def weights(self, block: Block, scale: float | None) -> Floats | None:
         """How much each interaction of a block counts; None: all the same."""

@@ -244,12 +244,12 @@ class NetworkScorer(Scorer):
             return np.stack([self._by_training(history) for history in rows_of(histories)])
         return self._by_similar_users(histories)
 
-    def left_out_scores(self, history: Codes, places: Codes, items: Codes) -> Floats:
+    def left_out_scores(self, history: sparse.csr_array, places: Codes, items: Codes) -> Floats:
         """By rows that are folded in together, if rows are folded in."""
         fold_in, vectors = self._fold_in(), self.vectors
         if fold_in is None or vectors is None or hasattr(self._network, "new_user_vectors"):
             return super().left_out_scores(history, places, items)
-        return vectors.of_vectors(fold_in.rows_without(history, places), items)
+        return vectors.of_vectors(fold_in.rows_without(history.indices, places), items)
 
     def _fold_in(self) -> FoldIn | None:
         """How vectors of new users are found; None if the network has no vectors, or embeddings to be trained."""
