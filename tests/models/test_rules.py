@@ -174,6 +174,8 @@ def test_rules_say_what_they_name_in_vain(fitted: Callable[[str], Any]) -> None:
     [
         ({"filter": 3}, "filter is 3"),
         ({"filter": ["price < 3", 4]}, "filter is 4"),
+        ({"filter": [None]}, "filter is None"),
+        ({"boosts": np.array(3)}, "expected a list"),
         ({"new": 3, "min_new": 0.1}, "new is 3"),
         ({"new": "days < 3"}, "expected both"),
         ({"min_new": 0.3}, "expected both"),
@@ -281,7 +283,7 @@ def test_one_id_is_excluded_for_all_and_a_text_is_no_list_of_letters(fitted: Cal
 
 @pytest.mark.parametrize(
     "wrong", [True, b"12", [[1, 2]], [(0, 12)], np.zeros((2, 2)), {0: [[1]]}, {0: {1: 2}}, pl.DataFrame({"item": [1]}),
-              [1.5], {0: None}, pl.DataFrame({"user": [0, None], "item": [1, 2]})],
+              [1.5], {0: None}, {None: [1]}, pl.DataFrame({"user": [0, None], "item": [1, 2]})],
 )  # fmt: skip
 def test_a_wrong_shape_of_exclude_is_an_error(fitted: Callable[[str], Any], wrong: Any, tmp_path: Path) -> None:
     model = fitted("ItemPop")

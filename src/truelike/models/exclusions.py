@@ -110,6 +110,8 @@ def split_exclude(
         users, items = _pairs(exclude)
     else:
         return exclude, None
+    if users.null_count():
+        raise ParameterError(f"exclude has items of a user who is None or missing; {EXPECTED}")
     codes = train.items.codes(items)
     _warn_of_unknown(codes, "excluded items")
     values, rows = encode(users)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from numbers import Integral, Real
@@ -17,7 +17,7 @@ import polars as pl
 from truelike.core.arrays import Codes, Floats, Mask
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.dataset import Dataset
-from truelike.data.files import check_file
+from truelike.data.files import as_path, check_file
 from truelike.data.ids import one_or_many
 from truelike.errors import DataError, ParameterError, quoted, some
 from truelike.rules.arrange import BoundRules, Cap
@@ -111,7 +111,7 @@ class Rules:
 
     def __post_init__(self) -> None:
         for text in self.all_filters:
-            _check_filter("filter", text)
+            _check_filter("filter", text, optional=False)
         _check_filter("new", self.new)
         _check_number("diversity", self.diversity, 0, 1)
         _check_number("min_new", self.min_new, 0, 1)
@@ -146,9 +146,10 @@ class Rules:
         ...     tl.Rules.read(path).at_most
         {'brand': 2}
         """
-        check_file(Path(path))
+        place = as_path(path)
+        check_file(place)
         try:
-            found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+            found = tomllib.loads(place.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
             raise DataError(
                 f"the rules cannot be read from {quoted(path)}: {some([error], longest=300)}"
@@ -278,7 +279,7 @@ KEYS = tuple(each.name for each in fields(Rules))
 
 
 def _boosts(given: Any) -> tuple[Boost, ...]:
-    if isinstance(given, (Boost, str, bytes, Mapping)) or not isinstance(given, Iterable):
+    if isinstance(given, (str, bytes)) or not isinstance(given, Sequence):
         raise ParameterError(f"boosts are {some([repr(given)])}; expected a list of tl.Boost or of mappings")
     found = []
     for boost in given:
@@ -298,7 +299,7 @@ def _plain_ids(items: Any) -> list[Any]:
     if isinstance(items, Mapping):
         raise ParameterError("items of a boost are a mapping; expected ids")
     found = one_or_many(items)
-    return found.tolist() if isinstance(found, np.ndarray) else list(found)
+    return np.atleast_1d(found).tolist() if isinstance(found, np.ndarray) else list(found)
 
 
 def _check_names(given: Mapping[str, Any], known: Sequence[str], where: str) -> None:
@@ -307,8 +308,8 @@ def _check_names(given: Mapping[str, Any], known: Sequence[str], where: str) -> 
         raise ParameterError(f"{where}: unknown names {some(map(repr, unknown))}; known are {', '.join(known)}")
 
 
-def _check_filter(name: str, value: object) -> None:
-    if value is not None and not isinstance(value, str):
+def _check_filter(name: str, value: object, *, optional: bool = True) -> None:
+    if not (optional and value is None) and not isinstance(value, str):
         raise ParameterError(f"{name} is {some([repr(value)])}; expected a text such as 'price < 20'")
 
 
