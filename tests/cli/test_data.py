@@ -129,6 +129,7 @@ def test_all_reading_options_reach_the_reader(run: Run, log: Path, tmp_path: Pat
         (b"196,242\n186,302\n", "--no-header"),
         (b"user,item\na,\nc,d\n", "--on-bad-rows drop"),
         ("user,item\né,1\n".encode("latin-1"), "--encoding latin-1"),
+        (b"user,item,date\na,1,03/04/2026\nb,2,03/05/2026\n", "Pass --dates day-first or --dates month-first"),
         (b"", "is empty"),
     ],
 )

@@ -161,6 +161,17 @@ def test_what_is_lost_with_rows_of_weight_zero_is_counted() -> None:
         tl.read(pl.DataFrame(rows), weight="qty", min_rating=2, rating="stars")
 
 
+def test_ids_of_any_kind_are_counted_and_wrong_ones_are_an_error() -> None:
+    rows: dict[str, list[Any]] = {"item": [1, 2, 2], "weight": [1, 0, 0]}
+    for users in ([7, 8, 8], [7.0, 8.0, 8.0], [*"abb"], [uuid.UUID(int=n) for n in (7, 8, 8)]):
+        with pytest.warns(DataWarning, match="left out 2 rows .* 1 user and 1 item without"):
+            tl.read(
+                [dict(zip(["user", *rows], row, strict=True)) for row in zip(users, *rows.values(), strict=True)]
+            )
+    with pytest.raises(DataError, match="the user ids are of type Series; all must be strings"):
+        tl.read(pl.DataFrame({"user": [[1], [2], [2]], **rows}))
+
+
 def test_a_column_weight_is_recognised_so_that_a_frame_of_a_dataset_is_the_dataset() -> None:
     data = tl.read([("ann", "tea"), ("ann", "tea"), ("bob", "rum")])
     again = tl.read(data.to_frame())

@@ -16,7 +16,7 @@ SHOWN = (DataWarning, ParameterWarning, TrainingWarning)
 # arguments of functions that are options of the command line under the same name
 _SAME_NAME = (
     "user", "item", "rating", "time", "weight", "min_rating", "on_bad_rows", "format", "separator", "encoding",
-    "titles", "on_unknown", "validation", "checkpoint", "memory", "scratch", "min_user", "min_item",
+    "titles", "dates", "on_unknown", "validation", "checkpoint", "memory", "scratch", "min_user", "min_item",
 )  # fmt: skip
 _ARGUMENT = re.compile(rf"\b({'|'.join(_SAME_NAME)})=(?:\"([^\"]*)\"|'([^']*)'|(\.\.\.)|([\w-]+))")
 _READ = re.compile(r"\b(?:tl\.)?read\(\.\.\., ([^()]*)\)")

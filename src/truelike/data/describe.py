@@ -114,7 +114,7 @@ def duplicated_rows(source: Any, how: Mapping[str, Any]) -> str:
 
 def _examples(rows: EncodedRows, first: pl.DataFrame) -> str:
     users, items = (ids.stored(first[ids.what].to_numpy()).cast(pl.String) for ids in (rows.users, rows.items))
-    times = as_dates(first["time"].to_numpy()).cast(pl.String)
+    times = as_dates(first["time"].to_numpy()).cast(pl.String).str.strip_suffix(".000000")
     found = zip(users, items, times, first["n"], strict=True)
     return ": " + "; ".join(f"{user}, {item}, {time} ({n:,} rows)" for user, item, time, n in found)
 

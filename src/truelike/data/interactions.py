@@ -214,12 +214,15 @@ def _leave_out_zeros(rows: Rows[Columns], weights: pl.Series) -> None:
     """Leave out the rows of weight 0, and say how many users and items are lost with them."""
     zero = (weights == 0).fill_null(False).to_numpy() & rows.good
     rows.good &= ~zero
-    if zero.any():
-        lost = {
-            role: len(set(rows.frame[column].filter(zero)) - set(rows.frame[column].filter(rows.good)))
-            for role, column in (("users", rows.columns.user), ("items", rows.columns.item))
-        }
-        warn_of_zeros(int(zero.sum()), str(rows.columns.weight), **lost)
+    if not zero.any():
+        return
+
+    def lost(column: str, role: str) -> int:
+        ids, kept = (normalise(rows.frame[column].filter(mask), role)[0].unique() for mask in (zero, rows.good))
+        return int((~ids.is_in(kept.implode())).sum())
+
+    n, columns = int(zero.sum()), rows.columns
+    warn_of_zeros(n, str(columns.weight), users=lost(columns.user, "user"), items=lost(columns.item, "item"))
 
 
 def warn_of_zeros(n: int, column: str, *, users: int, items: int) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from truelike import objectives
 from truelike.core.parameters import choice, jobs, number, special, whole_number
 from truelike.data.dataset import Dataset
+from truelike.data.ids import Codes
 from truelike.engines.exact.engine import ExactEngine, ExactSettings
 from truelike.engines.exact.fixed import FixedFlips
 from truelike.engines.loop import Trainer, fit_epochs
@@ -143,6 +144,10 @@ class ExposureMF(AllItemsMF):
 
     def _expected_seconds(self, train: Dataset) -> float:
         return self.epochs * train.n_users * train.n_items * (6 * self.factors / 8.5e10 + 2.5e-9)
+
+    def _of_users(self, train: Dataset, users: Codes) -> Mapping[str, Any]:
+        rates = None if self.rates_ is None else ExposureRates(self.rates_.user[users], self.rates_.item)
+        return {**table_attributes(self._tables().of_users(users)), "rates_": rates}
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         rates = {} if self.rates_ is None else self.rates_.arrays()
