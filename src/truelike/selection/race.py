@@ -543,7 +543,9 @@ class Race:
             base = self.trials[candidate.base].fitted
             if base is not None:
                 return model.around(base, self.train)
-        return model.fit(self.train, progress=False)
+        # the others need not say of each trial that they do not use kinds
+        known = self.train if isinstance(candidate, Weighted) else self.train.with_parts(kinds={})
+        return model.fit(known, progress=False)
 
     def _forget(self) -> None:
         """Keep the fitted models of the best of each family only."""
