@@ -117,7 +117,7 @@ class Results:
         line = {name: written(name, value) for name, value in line.items()}
         self.lines.append(line)
         with self.path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS)
+            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
             writer.writeheader()
             writer.writerows(self.lines)
         print("  ".join(str(each) for each in line.values()), flush=True)
