@@ -176,7 +176,7 @@ def test_a_frame_that_cannot_be_read_is_an_error(model: Any) -> None:
     with pytest.raises(DataError, match="no column looks like the item"):
         model.recommend_from_items(pl.DataFrame({"price": [1, 2]}))
     with pytest.raises(DataError, match="weight"):
-        model.recommend_from_items(pl.DataFrame({"item_id": [1, 2], "weight": [1.0, -2.0]}))
+        model.recommend_from_items(pl.DataFrame({"item_id": [1, 2], "weight": ["1", "much"]}))
 
 
 # --- explanations, new users ------------------------------------------------------------------------

@@ -229,13 +229,12 @@ class Weighed(Scripted):
         self.added, self.noise = added, noise
 
     def _run(self, candidate: Any, model: Any) -> None:
-        base = candidate.base if isinstance(candidate, Weighted) else candidate
-        super()._run(base if isinstance(candidate, Weighted) and base not in self.trials else candidate, model)
+        super()._run(candidate, model)
         if isinstance(candidate, Weighted):
             more = sum(self.added(*each) for each in candidate.weights)
             seed = [len(name) * 1000 + round(100 * weight) + 5000 for name, weight in candidate.weights]
             noise = np.random.default_rng(seed).normal(0, self.noise, USERS)
-            self.give(candidate, self.trials[base].values + more + noise - noise.mean())
+            self.give(candidate, self.trials[candidate].values + more + noise - noise.mean())
 
 
 def best_at(**best: float) -> Callable[[str, float], float]:
@@ -293,11 +292,19 @@ def test_p_values_count_all_weights_that_were_tried(with_kinds: Any) -> None:
     assert cart.p_value == pytest.approx(min(1.0, alone * len(tried)))
 
 
-def test_the_weights_that_are_kept_are_tried_on_what_the_search_found(with_kinds: Any) -> None:
+def test_the_weights_that_are_kept_are_searched_with(with_kinds: Any) -> None:
+    def score(candidate: Any) -> float:
+        if family_of(candidate) != "IALS":
+            return 0.01
+        weighted = isinstance(candidate, Weighted)
+        values = at(candidate.base if weighted else candidate)
+        return 0.3 + 0.01 * np.log2(values["unobserved_weight"]) * (1 if weighted else -1)
+
     race = Weighed(with_kinds, best_at(cart=0.3))
+    race.scripted = score
     winner = race.run()
     assert isinstance(winner, Weighted)
-    assert winner.base == race.best_of(winner.base.family)
+    assert at(winner.base)["unobserved_weight"] == 8.0  # without kinds it is lower that is better
 
 
 def test_without_other_kinds_nothing_is_weighed(train: Any) -> None:

@@ -27,6 +27,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "SoftmaxMF": lambda: tl.SoftmaxMF(factors=6, epochs=2),
     "ExactNBPO": lambda: tl.ExactNBPO(factors=6, flip_factors=2, epochs=2),
     "Blend": lambda: tl.Blend(first="IALS:factors=4:epochs=2", second="ItemKNN"),
+    "WeightedKinds": lambda: tl.WeightedKinds(model="IALS:factors=4:epochs=2"),
     "NeuMF": lambda: tl.NeuMF(factors=4, epochs=1),
 }
 

@@ -159,8 +159,9 @@ class WeightedKinds(Recommender):
         }
 
     def _check_data(self, train: Dataset) -> None:
-        if train.kinds:  # a loaded model that is updated knows them from its own files
-            unknown = [name for name in self.weights or {} if name not in train.kinds]
+        if train.kinds:
+            own = self.learned.get("kinds_", {})  # a loaded model that is updated has some of them
+            unknown = [name for name in self.weights or {} if name not in train.kinds and name not in own]
             if unknown:
                 raise DataError(
                     f"weights has {some(map(repr, unknown))}; the data has the kinds {some(map(repr, train.kinds))} "
@@ -194,9 +195,10 @@ class WeightedKinds(Recommender):
         self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool
     ) -> Mapping[str, Any]:
         kinds, before = dict(train.kinds), self.train_
-        if not before.kinds:  # of a loaded model, whose training data are interactions alone
-            old = {name: kind.recode(users, items, train.csr.shape) for name, kind in self.kinds_.items()}
-            kinds |= {name: kind.merge(kinds[name]) if name in kinds else kind for name, kind in old.items()}
+        for name, kind in self.kinds_.items():
+            if name not in before.kinds:  # the training data of a loaded model has not all of them
+                old = kind.recode(users, items, train.csr.shape)
+                kinds[name] = old.merge(kinds[name]) if name in kinds else old
         return self._fitted(train, kinds, FitOptions(progress=progress))
 
     def _of_users(self, train: Dataset, users: Codes) -> Mapping[str, Any]:

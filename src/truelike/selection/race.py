@@ -16,7 +16,7 @@ Stages 2 to 4 are repeated while there is something new to try within the budget
 Where the data has other kinds of feedback, the weight of each is searched after the first stage, one kind after
 another, on the best family: below zero only where no positive weight is better. A kind is kept if its best weight is
 better beyond noise, by a paired t-test that counts all weights of all kinds that were tried (`weigh`). The best
-families try the weights that were kept after each round.
+families then search with the weights that were kept.
 
 The order of the trials depends on the data and on the results alone, never on the clock. What a trial costs is
 estimated from the size of the data, and the budget decides which are too dear. So a race can be repeated, and one that
@@ -245,6 +245,11 @@ class Weighted:
     base: Candidate
     weights: tuple[tuple[str, float], ...]
 
+    def moved(self, name: str, step: int) -> Weighted | None:
+        """The candidate one step up or down an axis, with the same weights; None: there is none."""
+        base = self.base.moved(name, step)
+        return None if base is None else replace(self, base=base)
+
     @property
     def trains(self) -> bool:
         """Whether the model is trained on a kind; if not, the candidate without kinds is trained already."""
@@ -336,6 +341,7 @@ class Race:
         return self.winner()
 
     def _round(self) -> None:
+        self._apply_weights()
         for family in self._best_families(MAX_SEARCHED_FAMILIES, MIN_SHARES_OF_BEST[0], searched=True):
             for axis in family.first:
                 self._search(family, axis)
@@ -349,9 +355,7 @@ class Race:
         for family in FAMILIES:  # families that fell behind may lack factors
             if "factors" in family.first and self._of(family):
                 self._search(family, "factors")
-        if kept := self.kept_weights():
-            for family in self._best_families(MAX_FINAL_FAMILIES, MIN_SHARES_OF_BEST[1]):
-                self.attempt(Weighted(self.best_of(family), kept))
+        self._apply_weights()
 
     # --- other kinds of feedback ----------------------------------------------------------------
 
@@ -410,6 +414,23 @@ class Race:
         """The weights of the kinds that help beyond noise."""
         return tuple(sorted((each.kind, each.weight) for each in self.findings if each.is_kept))
 
+    def _apply_weights(self) -> None:
+        """Try the weights that are kept on the best families; a round then searches these."""
+        if kept := self.kept_weights():
+            for family in self._best_families(MAX_FINAL_FAMILIES, MIN_SHARES_OF_BEST[1]):
+                self.attempt(Weighted(self.best_of(family), kept))
+
+    def _searched(self, family: Family) -> Candidate | Weighted:
+        """What the search of a family moves: its best candidate, with the weights that are kept if it has them."""
+        weighted = [each for each in self._kept_weighted() if each.base.family is family]
+        return max(weighted, key=self.score) if weighted else self.best_of(family)
+
+    def _kept_weighted(self) -> list[Weighted]:
+        """The candidates with the weights that are kept, and with a result."""
+        kept = self.kept_weights()
+        found = [each for each in self.trials if isinstance(each, Weighted) and kept and each.weights == kept]
+        return [each for each in found if self.score(each) > -math.inf]
+
     # --- searching ------------------------------------------------------------------------------
 
     def _search(self, family: Family, axis: str) -> None:
@@ -417,7 +438,7 @@ class Race:
         for step in (1, -1):
             moved = False
             while True:
-                best = self.best_of(family)
+                best = self._searched(family)
                 candidate = best.moved(axis, step)
                 if candidate is None or not self.attempt(candidate) or self.score(candidate) <= self.score(best):
                     break
@@ -427,7 +448,7 @@ class Race:
 
     def _search_pairs(self, family: Family) -> None:
         """Move along two axes at once, once, where a trial costs little: parameters may depend on each other."""
-        best = self.best_of(family)
+        best = self._searched(family)
         if self._cost_of(best) > MAX_PAIR_TRIAL_SHARE * self.budget:
             self.narrow = True
             return
@@ -543,7 +564,9 @@ class Race:
             base = self.trials[candidate.base].fitted
             if base is not None:
                 return model.around(base, self.train)
-        return model.fit(self.train, progress=False)
+        # the others need not say of each trial that they do not use kinds
+        known = self.train if isinstance(candidate, Weighted) else self.train.with_parts(kinds={})
+        return model.fit(known, progress=False)
 
     def _forget(self) -> None:
         """Keep the fitted models of the best of each family only."""
@@ -595,9 +618,7 @@ class Race:
                 best = each
                 break
         blends = [each for each in tried if isinstance(each, Blended)]
-        kept = self.kept_weights()
-        weighted = [each for each in tried if isinstance(each, Weighted) and kept and each.weights == kept]
-        for others in (blends, weighted):
+        for others in (blends, self._kept_weighted()):
             other: Entrant = max(others, key=self.score, default=best)
             if self.is_better(other, best):
                 best = other
