@@ -65,6 +65,27 @@ def test_the_weights_are_the_ridge_regression_with_a_zero_diagonal(
     assert_allclose(found, observed @ expected, rtol=1e-4, atol=1e-5)
 
 
+@given(
+    st.integers(0, 2**32 - 1), st.sampled_from([None, 0.4]), st.sampled_from(["linear", "log"]),
+    st.sampled_from(["float64", "float32"]),
+)  # fmt: skip
+@settings(max_examples=20, deadline=None)
+def test_with_weights_it_reconstructs_the_weighted_interactions(
+    seed: int, dropout: float | None, weighting: Any, precision: Any
+) -> None:
+    observed = random_interactions(seed, 25, 9)
+    X = observed * np.random.default_rng(seed).integers(1, 9, observed.shape)
+    model = tl.EASE() if dropout is None else tl.EDLAE(dropout=dropout)
+    model.set_params(regularization=2.0, weighting=weighting, precision=precision).fit(dataset_of(X))
+    C = np.log1p(X) if weighting == "log" else X
+    C = C / C[observed].mean()
+    dropout = dropout or 0.0
+    expected = constrained_ridge(C, dropout / (1 - dropout) * (C**2).sum(axis=0) + 2.0)
+    tolerance = 1e-5 if precision == "float64" else 2e-3
+    assert_allclose(model.weights_, expected, rtol=tolerance, atol=tolerance)
+    assert_allclose(model.scorer.score_users(np.arange(25)), C @ expected, rtol=1e-2, atol=10 * tolerance)
+
+
 def test_edlae_is_the_least_squares_solution_under_dropout() -> None:
     """With hardly any other ridge, it minimises the mean loss over many samples of hidden interactions."""
     observed, dropout = random_interactions(3, 40, 5, 0.5), 0.4

@@ -207,7 +207,7 @@ def test_contributions_add_up_to_the_score(name: str, data: tl.Dataset) -> None:
         assert_allclose(difference, 0.0, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", [tl.SoftmaxMF, tl.ExactBPO])
+@pytest.mark.parametrize("kind", [tl.BPO, tl.BPR, tl.SoftmaxMF, tl.ExactBPO])
 def test_the_interactions_that_are_left_out_count_as_in_the_history(kind: Any, data: tl.Dataset) -> None:
     how = {"factors": 6, "epochs": 3, "weighting": "linear"}
     scorer = kind(**how).fit(data, progress=False).scorer

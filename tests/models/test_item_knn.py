@@ -67,6 +67,24 @@ def test_items_with_few_common_users_are_not_similar() -> None:
         tl.ItemKNN(min_support=0)
 
 
+@given(st.integers(0, 2**32 - 1), st.sampled_from([2, None]), st.sampled_from(["linear", "log"]))
+@settings(max_examples=20, deadline=None)
+def test_with_weights_they_are_cosines_of_weighted_columns(seed: int, neighbors: Any, weighting: str) -> None:
+    rng = np.random.default_rng(seed)
+    X = np.where(rng.random((9, 7)) < 0.5, rng.integers(1, 9, (9, 7)), 0.0)
+    X[0, :2] = 3.0
+    model = tl.ItemKNN(neighbors=neighbors, shrinkage=0.7, weighting=weighting).fit(tl.read(sparse.csr_array(X)))
+    C = np.log1p(X) if weighting == "log" else X
+    C = C / C[X > 0].mean()
+    common, root = C.T @ C, np.sqrt((C**2).sum(axis=0))
+    np.fill_diagonal(common, 0.0)
+    expected = common / (np.outer(root, root) + 0.7)
+    if neighbors is not None:
+        np.put_along_axis(expected, np.argsort(-expected, axis=1, kind="stable")[:, neighbors:], 0.0, axis=1)
+    assert_allclose(model.similarity_.toarray(), expected, rtol=1e-5, atol=1e-7)
+    assert_allclose(model.scorer.score_users(np.arange(9)), C @ expected.T, rtol=1e-4, atol=1e-6)
+
+
 def test_the_result_does_not_depend_on_threads_or_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     observed = np.random.default_rng(1).random((80, 60)) < 0.2
     whole = fitted(observed, neighbors=7).similarity_

@@ -28,8 +28,9 @@ def csr(observed: Any) -> Any:
 def restricted_regressions(X: Any, ridge: Any, neighbors: int) -> tuple[Any, Any]:
     """Row j: the ridge regression of item j on the items that alone explain most, by least squares; and the errors."""
     n = X.shape[1]
-    G, popularity = X.T @ X, X.sum(axis=0)
-    by_popularity = np.argsort(-popularity, kind="stable")
+    G = X.T @ X
+    popularity = np.diag(G).copy()
+    by_popularity = np.argsort(-(X > 0).sum(axis=0), kind="stable")
     B, errors = np.zeros((n, n)), np.zeros(n)
     for j in range(n):
         gain = G[:, j] ** 2 / (popularity + ridge)
@@ -46,6 +47,21 @@ def symmetric_weights(B: Any, errors: Any) -> Any:
     """B_ij = -P_ij / P_jj, where P_ij is the mean of the estimates that there are; only positive ones."""
     P, known = B / errors[:, None], (B != 0).astype(int)
     return np.maximum((P + P.T) / np.maximum(known + known.T, 1) * errors, 0.0)
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 3, 40]))
+@settings(max_examples=30, deadline=None)
+def test_interactions_may_have_weights(seed: int, neighbors: int) -> None:
+    rng = np.random.default_rng(seed)
+    X = random_interactions(seed, 20, 12, 0.3) * rng.exponential(1.0, (20, 12)).astype(np.float32)
+    ridge, by_user = rng.uniform(0.5, 5.0, 12), csr(X)
+    expected, errors = restricted_regressions(X, ridge, neighbors)
+    plain = sparse.csr_array((np.ones(by_user.nnz), by_user.indices, by_user.indptr), shape=X.shape)
+    found, left = local_regressions(plain, ridge, neighbors, 1, counts=by_user.data)
+    assert_allclose(found.toarray(), expected, rtol=1e-4, atol=1e-6)
+    assert_allclose(left, errors, rtol=1e-6)
+    weights = local_weights(plain, ridge, neighbors, 2, counts=by_user.data)
+    assert_allclose(weights.toarray(), symmetric_weights(expected, errors), rtol=1e-4, atol=1e-5)
 
 
 @given(

@@ -29,6 +29,7 @@ from truelike.engines.regularization import lift
 from truelike.engines.sgd.engine import SampledEngine
 from truelike.engines.sgd.samples import SGDSettings
 from truelike.engines.tables import Tables
+from truelike.engines.weights import HistoryCounts, counts_of_histories, interaction_weights
 from truelike.errors import ParameterError
 from truelike.evaluation.metrics import is_metric_at_k
 from truelike.models import objective_names
@@ -75,6 +76,9 @@ class SampledMF(ObjectiveMF):
 
     The objective and the sampling distribution of the negatives are independent choices. BPR, WBPR, NBPR, ShiftMC,
     BPO and NBPO are presets.
+
+    With `weighting`, the step of a positive is multiplied by how much the interaction counts, with mean 1: for a
+    pointwise objective the step of the positive alone, for a pairwise one that of each pair of it and a negative.
 
     Parameters
     ----------
@@ -153,6 +157,7 @@ class SampledMF(ObjectiveMF):
     batch_size: int = whole_number(8_000, low=1, high=2**31 - 1)
     order: Literal["blocks", "shuffled", "file"] = choice("blocks", "shuffled", "file")
     init: Literal["normal", "spectral", "paper"] = choice("normal", "spectral", "paper")
+    weighting: Literal["none", "log", "linear"] = choice("none", "log", "linear")
     epochs: int = whole_number(100, low=0)
     metric: str = special("ndcg@20", "a metric at a length, e.g. 'ndcg@20'", is_metric_at_k)
     patience: int | None = whole_number(10, low=1, optional=True)
@@ -218,6 +223,11 @@ class SampledMF(ObjectiveMF):
                 f'init is "spectral", which needs all interactions in memory, and {train!r} has them in several '
                 'blocks. Use init="normal", or one block.'
             )
+        if self.weighting != "none":
+            raise ParameterError(
+                f"weighting is {self.weighting!r}, and {self.name} does not count weights of {len(train)} blocks. Use "
+                'weighting="none", or one block. IALS counts them.'
+            )
         if self.order == "file":
             raise ParameterError(
                 f'order is "file"; {len(train)} blocks are trained at the same time, so there is no such order. Use '
@@ -238,7 +248,8 @@ class SampledMF(ObjectiveMF):
 
     def _engine(self, train: Dataset, tables: Tables) -> Engine:
         how = self._objective(), sampling.parse(self.negatives), self._settings(train)
-        return SampledEngine(train, tables, *how, seed=self.seed, n_jobs=self.n_jobs)
+        counts = interaction_weights(train, self.weighting)
+        return SampledEngine(train, tables, *how, seed=self.seed, n_jobs=self.n_jobs, interaction_weights=counts)
 
     def _block_engine(self, train: Blocks, tables: Tables, cluster: Cluster | None) -> Engine:
         how = self._objective(), sampling.parse(self.negatives), self._settings(train)
@@ -247,6 +258,9 @@ class SampledMF(ObjectiveMF):
     @property
     def _l2_schedule(self) -> Literal["epoch", "batch"]:
         return "batch" if self.recipe == "paper" else "epoch"
+
+    def _counting(self) -> HistoryCounts | None:
+        return counts_of_histories(self.train_, self.weighting)
 
     def _fold_in(self) -> SampledFoldIn:
         tables, popularity = self._tables(), self.train_.popularity()

@@ -54,6 +54,7 @@ def trained(
         settings,
         seed=options.get("seed", 7),
         n_jobs=options.get("n_jobs", 1),
+        interaction_weights=options.get("weights"),
     )
     for epoch in range(options.get("epochs", 2)):
         engine.epoch(epoch)
@@ -86,6 +87,7 @@ def reference(
     shape: tuple[int, int],
     epochs: int,
     seed: int = 7,
+    weights: Any = None,
 ) -> list[Any]:
     tables = initial_tables(train, *shape)
     U, V = tables.user_factors.astype(float), tables.item_factors.astype(float)
@@ -109,7 +111,10 @@ def reference(
                     U[u], P[u] = before[0][u] + rate * dU[u], before[1][u] + rate * dP[u]
                 done[u] += 1
                 drawn = samples.draw(key, np.array([entry], dtype=np.int32))[0]
-                for item, step, flip in reference_steps(objective, weight, i, drawn, V @ U[u], Q @ P[u]):
+                steps = reference_steps(objective, weight, i, drawn, V @ U[u], Q @ P[u])
+                for place, (item, step, flip) in enumerate(steps):
+                    if weights is not None and (place == 0 or issubclass(objective, Pairwise)):
+                        step, flip = weights[entry] * step, weights[entry] * flip
                     dU[u] += step * V[item]
                     dV[item] += step * U[u]
                     dP[u] += flip * Q[item]
@@ -129,11 +134,16 @@ def reference(
 
 
 def assert_like_reference(
-    objective: Any, negatives: str, settings: SGDSettings, shape: tuple[int, int] = (5, 3), epochs: int = 2
+    objective: Any,
+    negatives: str,
+    settings: SGDSettings,
+    shape: tuple[int, int] = (5, 3),
+    epochs: int = 2,
+    weights: Any = None,
 ) -> None:
     train = make_dataset()
-    tables = trained(train, objective, negatives, settings, shape=shape, epochs=epochs)
-    expected = reference(train, objective, negatives, settings, shape, epochs)
+    tables = trained(train, objective, negatives, settings, shape=shape, epochs=epochs, weights=weights)
+    expected = reference(train, objective, negatives, settings, shape, epochs, weights=weights)
     found = (tables.user_factors, tables.item_factors, tables.user_flips, tables.item_flips)
     start = initial_tables(train, *shape)
     assert np.abs(found[0] - start.user_factors).max() > 0.01  # it was trained
@@ -189,6 +199,19 @@ def test_every_setting_equals_the_reference(objective: Any, change: dict[str, An
 @pytest.mark.parametrize("negatives", ["popularity", "popularity^0.5"])
 def test_other_negatives_equal_the_reference(negatives: str) -> None:
     assert_like_reference(NBPO, negatives, replace(SETTINGS, learning_rate=0.03))
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda objective: objective.name)
+@pytest.mark.parametrize("order", ["file", "blocks"])
+def test_the_step_of_a_positive_is_multiplied_by_its_weight(objective: Any, order: Any) -> None:
+    weights = np.random.default_rng(1).exponential(1, make_dataset().n_interactions).astype(np.float32)
+    assert_like_reference(
+        objective, "uniform", replace(SETTINGS, order=order, learning_rate=0.03), weights=weights
+    )
+    ones = np.ones_like(weights)
+    assert as_bytes(trained(make_dataset(), objective, weights=ones)) == as_bytes(
+        trained(make_dataset(), objective)
+    )
 
 
 def test_a_row_that_no_batch_touches_shrinks_at_every_batch() -> None:

@@ -66,7 +66,9 @@ def l2_factors(settings: SGDSettings, epoch: int, share: float, n_batches: int) 
 class SampledEngine(ArrayEngine):
     """Trains factor tables in place, an epoch at a time. An epoch depends only on the seed and its number.
 
-    The number of threads, `n_jobs`, does not change the result.
+    The number of threads, `n_jobs`, does not change the result. `interaction_weights` is how much each interaction
+    counts, in the order of `train.matrix`: the step of a positive, or of a pair of positive and negative, is multiplied
+    by it. None: all count the same.
     """
 
     def __init__(
@@ -79,8 +81,10 @@ class SampledEngine(ArrayEngine):
         *,
         seed: int,
         n_jobs: int | None = -1,
+        interaction_weights: Floats | None = None,
     ) -> None:
         self.train, self.tables, self.settings = train, tables, settings
+        self._weights = np.zeros(0, dtype=np.float32) if interaction_weights is None else interaction_weights
         self.objective, self.negatives = objective, negatives
         self.threads, self._steps = thread_count(n_jobs), compiled_steps(objective)  # type: ignore[arg-type]
         self._priority = compiled_priority(negatives)
@@ -180,7 +184,9 @@ class SampledEngine(ArrayEngine):
             np.uint64(tables.users.shape[1] - width),
         )
         rates = Rates(np.float32(settings.rate(number)), *factors, settings.order == "blocks")
-        return Work(self.samples.source, drawing, trained, rates, self._batch_samples, self._grouping)
+        return Work(
+            self.samples.source, drawing, trained, rates, self._batch_samples, self._grouping, self._weights
+        )
 
     def _run(self, team: Team, first: int, entries: Codes, work: Any) -> None:
         """Run some batches, from batch `first` on, on all threads."""

@@ -123,7 +123,7 @@ class Grouping(NamedTuple):
 
 
 class Work(NamedTuple):
-    """All that the threads share."""
+    """All that the threads share. `weights` is how much each positive counts; empty: all count 1."""
 
     source: Source
     drawing: Drawing
@@ -131,6 +131,7 @@ class Work(NamedTuple):
     rates: Rates
     samples: Samples
     grouping: Grouping
+    weights: Floats
 
 
 class Scratch(NamedTuple):
@@ -309,6 +310,12 @@ def _update_users(
                 for p in range(n_positives):
                     r[p] *= drawing.weight
                     g[p] *= drawing.weight
+            if len(work.weights) > 0:  # the steps of a pair are the positive's and the negative's
+                for k in range(zero, n_samples if pairwise else n_positives, n_positives):
+                    for p in range(n_positives):
+                        counted = work.weights[np.uint64(entries[np.uint64(first) + p])]
+                        r[k + p] *= counted
+                        g[k + p] *= counted
             for s in range(n_samples):
                 samples.slot[base + s], samples.step[base + s] = slot, r[s]
                 r[s] *= item_scale[s]
@@ -466,6 +473,7 @@ _WORK = types.NamedTuple(
         types.NamedTuple(
             (_i4[::1], _i4[::1], _i4[:, ::1], _i4[:, ::1], _u4[:, ::1], _f4[:, ::1], _f4[:, ::1]), Grouping
         ),
+        _f4[::1],
     ),
     Work,
 )
