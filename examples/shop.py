@@ -17,8 +17,8 @@ import truelike as tl
 place = Path(tempfile.mkdtemp())
 
 # %%
-# The files of a shop: who likes tea buys tea things, who likes coffee buys coffee things. Some send things back, and some
-# say what they do not like.
+# The files of a shop: who likes tea buys tea things, who likes coffee buys coffee things. Some send things back, and
+# some say what they do not like.
 
 TEA, COFFEE = ([f"{what} {n}" for n in range(12)] for what in ("tea", "coffee"))
 rng = np.random.default_rng(0)
@@ -43,8 +43,8 @@ products += [f"{item};{'leaf' if item in TEA else 'bean'};{0 if item == 'tea 5' 
 (place / "products.csv").write_text("\n".join(products))
 
 # %%
-# What the kinds mean: purchases are to be predicted, a refund takes one back, and a dislike keeps an item out of lists and
-# counts against similar ones. Views count as much as helps on held-out purchases.
+# What the kinds mean: purchases are to be predicted, a refund takes one back, and a dislike keeps an item out of lists.
+# Views and dislikes count as much as helps on held-out purchases.
 
 (place / "shop.toml").write_text(
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -58,8 +59,8 @@ def test_items_with_few_common_users_are_not_similar() -> None:
     observed = np.array([[1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 0, 1], [1, 0, 1, 1], [0, 1, 0, 1]], dtype=bool)
     common = observed.T.astype(int) @ observed
     every = fitted(observed, shrinkage=0.0).similarity_.toarray()
-    for least in (1, 2, 3, 4):
-        model = fitted(observed, shrinkage=0.0, min_support=least)
+    for least, weighting in product((1, 2, 3, 4), ("none", "log")):
+        model = fitted(observed, shrinkage=0.0, min_support=least, weighting=weighting)
         assert_array_equal(model.similarity_.toarray(), np.where(common >= least, every, 0))
     model = fitted(observed, shrinkage=0.0, min_support=3)
     assert model.similar_items([0, 1, 2])["similar_item_id"].to_list() == [1, 0], "2 has none"

@@ -110,7 +110,10 @@ class ItemKNN(Recommender):
         scale = length[block][row] * length[common.indices] + shrinkage
         similarity = (common.data / scale).astype(np.float32)
         similarity[common.indices == row + block.start] = 0.0  # an item is not its own neighbor
-        similarity[common.data < self.min_support] = 0.0
+        if self.min_support > 1:
+            users = sparse.csr_array((by_item[block] != 0).astype(np.float32) @ (by_user != 0).astype(np.float32))
+            users.sort_indices()
+            similarity[users.data < self.min_support] = 0.0
         common.data = similarity
         common.eliminate_zeros()
         if self.neighbors is not None:
