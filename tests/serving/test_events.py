@@ -7,7 +7,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -16,16 +15,13 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import truelike as tl
 from truelike.errors import DataWarning, StorageError
 from truelike.serving import events as module
-from truelike.serving.event_data import interactions, with_events
+from truelike.serving.event_data import with_events
 from truelike.serving.events import (
     FILE,
-    MOST_OF_A_USER,
     MOST_READ,
     SCHEMA,
     Event,
@@ -50,7 +46,7 @@ def frame(*events: Event) -> pl.DataFrame:
 
 
 def items(store: EventStore, user: str = "ann", **more: Any) -> list[str]:
-    return list(store.of(user, **more))
+    return [each.item for each in store.of(user, **more)]
 
 
 def test_events_come_back_in_their_order_and_once(tmp_path: Path) -> None:
@@ -85,11 +81,11 @@ def test_a_file_without_the_index_gets_one(tmp_path: Path) -> None:
     store = EventStore(tmp_path)
     store.append([event("ann", "a"), event("ann", "b")])
     with contextlib.closing(sqlite3.connect(store.path)) as connection, connection:
-        connection.execute("DROP INDEX events_of_users")
+        connection.execute("DROP INDEX events_by_user_and_type")
     store = EventStore(tmp_path)
     assert items(store) == ["a", "b"]
-    plan = store._reader.execute(f"EXPLAIN QUERY PLAN {module._OF_USER}", ("ann", 1)).fetchall()
-    assert "USING INDEX events_of_users" in str(plan)
+    plan = store._reader.execute(f"EXPLAIN QUERY PLAN {module._OF_USER}", ("ann", "[]", 1)).fetchall()
+    assert "USING INDEX events_by_user_and_type" in str(plan)
 
 
 def test_events_are_kept_all_or_none(tmp_path: Path) -> None:
@@ -162,7 +158,7 @@ def of_another_version(path: Path) -> None:
         (other_database, "not a file of events"),
         (damaged_page, "damaged"),
         (cut_off, "damaged"),
-        (of_another_version, "has version 7 of the event store; this truelike reads 1"),
+        (of_another_version, "has version 7 of the event store; this truelike reads 2"),
     ],
 )
 def test_a_file_that_is_not_ours_or_damaged_is_an_error_and_stays_as_it_is(
@@ -244,60 +240,42 @@ def test_a_directory_that_is_read_only_can_be_read(tmp_path: Path, monkeypatch: 
     assert [path.name for path in tmp_path.iterdir()] == [FILE]
 
 
-def test_views_and_old_events_are_kept_and_do_not_count(tmp_path: Path) -> None:
+def test_some_types_are_left_out_and_what_is_read_is_bounded(tmp_path: Path) -> None:
     store = EventStore(tmp_path)
-    events = [
-        event("ann", "tea", "view"), event("ann", "rum"), event("ann", "gin", when=NOW - 31 * DAY),
-        event("ann", "ale", when=NOW - 29 * DAY), Event("ann", "milk", "like"), event("ann", "tea", "impression"),
-    ]  # fmt: skip
-    store.append(events)
-    assert items(store, days=30) == ["rum", "ale", "milk"]
-    assert interactions(read_events(tmp_path))["item_id"].to_list() == ["rum", "gin", "ale", "milk"]
-
-
-ACTION = st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.sampled_from(["click", "like", "remove"]))
-
-
-@given(st.lists(ACTION, max_size=30))
-def test_what_counts_now_is_what_was_not_taken_back(actions: list[tuple[str, str, str]]) -> None:
-    last = {(user, item): kind for user, item, kind in actions}
-    expected = {pair for pair, kind in last.items() if kind != "remove"}
-    rows = [event(*action) for action in actions]
-    with tempfile.TemporaryDirectory() as place, contextlib.closing(EventStore(place)) as store:
-        store._writer.execute("PRAGMA synchronous = OFF")
-        store.append(rows)
-        assert {(user, item) for user in "abc" for item in store.of(user)} == expected
-    assert set(interactions(frame(*rows)).select("user_id", "item_id").rows()) == expected
-
-
-def test_a_remove_counts_whatever_its_time_as_it_does_in_training(tmp_path: Path) -> None:
-    store = EventStore(tmp_path)
-    store.append([event("ann", "tea"), event("ann", "rum"), event("ann", "tea", "remove", NOW - 400 * DAY)])
-    assert items(store) == interactions(read_events(tmp_path))["item_id"].to_list() == ["rum"]
-    store.append([event("ann", "tea", when=NOW - 3 * DAY)])
-    assert items(store) == ["rum", "tea"]
-
-
-def test_an_event_ends_to_count_in_a_process_that_has_seen_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = EventStore(tmp_path)
-    store.append([event("ann", "tea"), event("ann", "rum"), event("ann", "tea", when=NOW - 25 * DAY)])
-    assert items(store, days=30) == ["rum", "tea"]
-    monkeypatch.setattr(time, "time", lambda: NOW + 10 * DAY)
-    assert items(store, days=30) == items(EventStore(tmp_path), days=30) == ["tea", "rum"]
-    monkeypatch.setattr(time, "time", lambda: NOW + 31 * DAY)
-    assert items(store, days=30) == []
-
-
-def test_what_is_read_of_a_user_is_bounded_and_views_hide_nothing(tmp_path: Path) -> None:
-    store = EventStore(tmp_path)
-    store.append([event("ann", f"i{n}") for n in range(2 * MOST_OF_A_USER)])
-    assert items(store) == [f"i{n}" for n in range(MOST_OF_A_USER, 2 * MOST_OF_A_USER)]
+    store.append([event("ann", f"i{n}") for n in range(MOST_READ + 5)])
     store.append([event("ann", "seen", "view") for _ in range(MOST_READ)])
-    assert len(items(store)) == MOST_OF_A_USER
-    store.append([event("ann", "again") for _ in range(MOST_READ)])
-    assert items(store) == ["again"]
+    assert items(store) == ["seen"] * MOST_READ
+    assert items(store, leave_out=("view",)) == [f"i{n}" for n in range(5, MOST_READ + 5)]
+
+
+def test_an_event_with_an_id_is_kept_once(tmp_path: Path) -> None:
+    one, two = EventStore(tmp_path), EventStore(tmp_path)
+    bought = event("ann", "tea", "buy")._replace(event_id="order 7")
+    assert one.append([bought, event("ann", "rum"), bought]) == [True, True, False]
+    assert two.append([bought._replace(item_id="gin"), event("ann", "rum")]) == [False, True]
+    assert items(one) == ["tea", "rum", "rum"]
+    assert read_events(tmp_path)["event_id"].to_list() == ["order 7", None, None]
+
+
+def test_a_file_of_an_older_version_is_read_and_brought_up_to_date(tmp_path: Path) -> None:
+    """Version 1 had neither quantities nor ids."""
+    columns = ", ".join(Event._fields[:7])
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
+        connection.execute(f"PRAGMA application_id = {module.APPLICATION}")
+        connection.execute("PRAGMA user_version = 1")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(
+            "CREATE TABLE events (number INTEGER PRIMARY KEY AUTOINCREMENT, user_id TEXT NOT NULL, "
+            "item_id TEXT NOT NULL, type TEXT NOT NULL, time INTEGER, request_id TEXT, model TEXT, version TEXT)"
+        )
+        connection.execute("CREATE INDEX events_of_users ON events (user_id) WHERE type NOT IN ('view')")
+        connection.execute(f"INSERT INTO events ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", event("ann", "tea")[:7])
+    before = read_events(tmp_path)
+    assert before.select("item_id", "quantity").rows() == [("tea", None)]
+    store = EventStore(tmp_path)
+    store.append([event("ann", "rum")._replace(quantity=2.0)])
+    assert [(each.item, each.quantity) for each in store.of("ann")] == [("tea", None), ("rum", 2.0)]
+    assert read_events(tmp_path).head(1).equals(before)
 
 
 def test_old_events_are_deleted_and_nothing_comes_back(tmp_path: Path) -> None:
@@ -306,7 +284,7 @@ def test_old_events_are_deleted_and_nothing_comes_back(tmp_path: Path) -> None:
     store.append([*old, event("ann", "tea"), event("ann", "tea", "remove", NOW - 400 * DAY), event("ann", "rum")])
     assert prune_events(tmp_path, 365) == len(old)
     assert read_events(tmp_path)["item_id"].to_list() == ["tea", "tea", "rum"]
-    assert items(store) == ["rum"]
+    assert items(store) == ["tea", "tea", "rum"]
     assert prune_events(tmp_path, 365) == 0
     assert prune_events(tmp_path, 0) == 3
     store.append([event("ann", "gin")])

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 from servers import Server
@@ -85,7 +84,7 @@ def test_pages_are_parts_of_one_list(served: ServedModel) -> None:
     service = Service([served], [1.0])
     for rules in RULES:
         whole = [
-            served.recommend(served.who(3, np.zeros(0, np.int32)), RankOptions(k=5, offset=offset, **asked(rules)))
+            served.recommend(served.who(3), RankOptions(k=5, offset=offset, **asked(rules)))
             for offset in (0, 5, 10)
         ]
         rows = [place.item for page in whole for place in page]

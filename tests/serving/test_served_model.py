@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 import truelike as tl
-from truelike.errors import DataError, FilterError, ParameterError, StorageError
+from truelike.data.replay import Event
+from truelike.errors import DataError, FilterError, ParameterError, StorageError, muted
 from truelike.rules.arrange import MOST_DIVERSE, Place
 from truelike.serving.loader import load
 from truelike.serving.schemas import Boost, ListOptions, Pin, RankOptions
@@ -46,7 +49,11 @@ def ids(served: ServedModel, places: list[Place]) -> list[str]:
 def user(served: ServedModel, name: str = "u3") -> Any:
     row = served.users.row(name)
     assert row is not None
-    return served.who(row, NOBODY)
+    return served.who(row)
+
+
+def clicks(served: ServedModel, rows: Any) -> list[Event[str]]:
+    return [Event(served.items[int(row)], "click") for row in rows]
 
 
 @pytest.mark.parametrize("k", [1, 10, 200])
@@ -201,17 +208,134 @@ def test_diversity_lowers_the_similarity_within_a_list(pair: Any) -> None:
 def test_new_events_are_folded_in_and_popular_is_the_last_resort(served: ServedModel) -> None:
     row = served.users.row("u3")
     assert row is not None
-    seen = served.seen(row)
+    seen = served.interactions(row)
     new = np.setdiff1d(np.arange(served.n_items, dtype=np.int32), seen)[:2]
-    assert served.who(row, seen[:2]).source == "model", "nothing new"
-    who = served.who(row, new)
+    assert served.who(row, clicks(served, seen[:2])).source == "model", "nothing new"
+    who = served.who(row, clicks(served, new))
     assert (who.source, who.events) == ("fold_in", 2)
     found = [place.item for place in served.recommend(who, RankOptions(k=50))]
     assert not set(found) & {*new.tolist(), *seen.tolist()}
-    nobody = served.who(None, NOBODY)
+    nobody = served.who(None)
     assert nobody.source == "popular"
     popular = served.recommend(nobody, RankOptions(k=3))
     assert [place.item for place in popular] == np.argsort(-served.popularity, kind="stable")[:3].tolist()
+
+
+SHOP = tl.Schema(
+    {
+        "view": {"weight": 0.2, "seen": "7d"},
+        "buy": {"role": "target", "weight": "quantity", "seen": "30d"},
+        "refund": {"role": "cancels", "weight": "quantity"},
+        "dislike": "negative",
+    },
+    "event",
+)
+DAY = 86_400
+
+
+@pytest.fixture(scope="module")
+def shop() -> Any:
+    """A log of a shop whose last day is today."""
+    now, rng = int(time.time()), np.random.default_rng(0)
+    rows = [
+        (f"u{user}", f"i{item}", "buy", int(rng.integers(1, 4)), now - DAY * int(rng.integers(40, 90)))
+        for user in range(60)
+        for item in rng.choice(20, 6, replace=False)
+    ]
+    rows += [("ann", "i1", "buy", 2, now - 10 * DAY), ("ann", "i2", "buy", 1, now - 50 * DAY)]
+    rows += [("ann", "i3", "dislike", 1, now - 5 * DAY), ("ann", "i4", "view", 1, now - 2 * DAY)]
+    rows += [("ann", "i5", "view", 1, now - 20 * DAY)]
+    return tl.read(
+        pl.DataFrame(rows, schema=["user", "item", "event", "quantity", "time"], orient="row"), kinds=SHOP
+    )
+
+
+def fitted(model: Any, data: Any) -> Any:
+    with muted():  # some models do not count quantities
+        return model.fit(data, progress=False)
+
+
+def listed(served: ServedModel, *events: tuple[str, str], user: str = "ann", **options: Any) -> set[str]:
+    """The items of a list of a user after some events."""
+    row = served.users.row(user)
+    who = served.who(row, [Event(item, kind, round(1e6 * time.time())) for item, kind in events])
+    return set(ids(served, served.recommend(who, RankOptions(k=50, **options))))
+
+
+def test_lists_follow_the_schema_and_the_events(shop: Any, snapshot: Callable[..., ServedModel]) -> None:
+    served = snapshot(fitted(tl.IALS(factors=8, epochs=2, weighting="linear"), shop))
+    every = {f"i{n}" for n in range(20)}
+    assert listed(served) == every - {"i1", "i3", "i4"}, "bought, disliked and viewed lately"
+    assert listed(served, ("i7", "buy")) == every - {"i1", "i3", "i4", "i7"}
+    assert listed(served, ("i7", "view")) == every - {"i1", "i3", "i4", "i7"}
+    assert listed(served, ("i7", "dislike")) == every - {"i1", "i3", "i4", "i7"}
+    assert listed(served, ("i1", "remove")) == every - {"i3", "i4"}, "it was never bought"
+    assert listed(served, ("i7", "buy"), ("i7", "refund")) == every - {"i1", "i3", "i4", "i7"}, "sent back"
+    assert listed(served, exclude_seen={"dislike": True}) == every - {"i3"}
+    assert listed(served, exclude_seen="100d") == every - {"i1", "i2", "i3", "i4"}
+    assert listed(served, exclude_seen=False) == every
+
+
+def test_what_does_not_count_changes_no_scores(shop: Any, snapshot: Callable[..., ServedModel]) -> None:
+    served = snapshot(fitted(tl.IALS(factors=8, epochs=2), shop))
+    row = served.users.row("ann")
+    now = round(1e6 * time.time())
+    for kind in ("view", "dislike"):
+        who = served.who(row, [Event("i7", kind, now)])
+        assert (who.source, who.events) == ("model", 1)
+    assert served.who(row, [Event("i7", "buy", now)]).source == "fold_in"
+    old = [Event("i7", "buy", now - 10**6 * DAY * 100)]
+    assert served.who(row, old, oldest=now - 1e6 * DAY * 90).source == "model"
+    gone = served.who(row, [Event("i1", "remove", 0), Event("i2", "refund", now)], oldest=now - 1e6 * DAY)
+    assert not gone.is_known, "all was taken back, whenever that was"
+
+
+@pytest.mark.parametrize("weighting", ["none", "linear"])
+def test_a_click_folds_in_what_was_trained(
+    weighting: Any, shop: Any, snapshot: Callable[..., ServedModel]
+) -> None:
+    """The same history with the same weights and times has the scores that a new user with it has."""
+    model = fitted(tl.EASE(weighting=weighting), shop)
+    served = snapshot(model)
+    who = served.who(served.users.row("ann"), [Event("i7", "buy", round(1e6 * time.time()), 3.0)])
+    history = pl.DataFrame({"item_id": ["i1", "i2", "i7"], "weight": [2.0, 1.0, 3.0]})
+    expected = model.recommend_from_items(history, k=5, exclude_seen=False)
+    places = served.recommend(who, RankOptions(k=5, exclude_seen=False))
+    assert ids(served, places) == expected["item_id"].to_list()
+    np.testing.assert_allclose([place.score for place in places], expected["score"].to_list(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("model", ["IALS:factors=4:epochs=2", "EASE", "ItemKNN"])
+def test_kinds_that_count_stay_when_a_user_clicks(
+    model: str, shop: Any, snapshot: Callable[..., ServedModel]
+) -> None:
+    served = snapshot(fitted(tl.WeightedKinds(model=model, weights={"view": 0.5, "dislike": -0.5}), shop))
+    row, now = served.users.row("ann"), round(1e6 * time.time())
+    viewed = served.who(row, [Event("i9", "view", now)])
+    assert viewed.source == "fold_in"
+    history = viewed.history.toarray()[0]
+    at = {item: served.items.row(item) for item in ("i1", "i2", "i3", "i4", "i5", "i9")}
+    assert all(history[at[item]] > 0 for item in ("i1", "i2", "i4", "i5", "i9"))
+    assert history[at["i3"]] == -0.5
+    for name in ("i3", "i9"):  # what is taken back counts no more
+        after = served.who(row, [Event("i9", "view", now), Event(name, "remove", now)])
+        assert after.history is None or after.history.toarray()[0][at[name]] == 0
+    # a history of the same kinds has about the scores of the user as trained
+    same = served.who(row, [Event("i9", "view", now), Event("i9", "remove", now)])
+    assert same.history is None
+    folded = served.scores(same._replace(history=served._folded(same.known)))
+    trained = served.scores(served.who(row))
+    assert np.corrcoef(folded, trained)[0, 1] > 0.97
+
+
+def test_kinds_are_checked(shop: Any, snapshot: Callable[..., ServedModel]) -> None:
+    served = snapshot(fitted(tl.ItemPop(), shop))
+    served.check_kind("buy")
+    served.check_kind("remove")
+    with pytest.raises(
+        ParameterError, match=r"'clikc' is no kind of events that the model 'main' knows: .*view, buy"
+    ):
+        served.check_kind("clikc")
 
 
 def test_the_index_finds_almost_what_exact_lists_have(

@@ -105,7 +105,7 @@ def test_a_new_user_has_a_list_after_the_first_event(service: Service) -> None:
 def test_history_has_new_events_first(service: Service, served: ServedModel) -> None:
     row = served.users.row("u3")
     assert row is not None
-    known = [served.items[int(item)] for item in served.seen(row)]
+    known = [served.items[int(item)] for item in served.interactions(row)]
     add(service, ("u3", "elsewhere"), ("u3", known[0]), kind="purchase")
     answer = service.history(HistoryQuery(user="u3", limit=100))
     assert names(answer)[:2] == [known[0], "elsewhere"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, final, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, final, get_args
 
 import numpy as np
 import polars as pl
@@ -41,9 +41,7 @@ if TYPE_CHECKING:
 
 Frame: TypeAlias = "pl.DataFrame | pd.DataFrame | pa.Table"  # of the library that the training data came in
 OneOrMany = Hashable | Iterable[Hashable]  # ids
-Exclude = (
-    OneOrMany | Mapping[Hashable, OneOrMany] | Dataset
-)  # for all, or the items of each user; or a frame of pairs
+Exclude: TypeAlias = "OneOrMany | Mapping[Any, OneOrMany] | Dataset | Frame"  # for all, or the items of each user
 
 
 class Answers(ABC):

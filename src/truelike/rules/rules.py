@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 import weakref
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from numbers import Integral, Real
@@ -102,7 +102,7 @@ class Rules:
 
     filter: str | Sequence[str] | None = None
     boosts: Sequence[Boost | Mapping[str, Any]] = ()
-    pins: Mapping[Hashable, int] = field(default_factory=dict)
+    pins: Mapping[Any, int] = field(default_factory=dict)
     diversity: float = 0.0
     at_most: Mapping[str, int] = field(default_factory=dict)
     min_new: float = 0.0

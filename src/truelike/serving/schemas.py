@@ -5,7 +5,6 @@ Ids are texts in answers. In requests, whole numbers are taken as texts, too.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
@@ -152,7 +151,7 @@ class RankOptions(ListOptions):
         asked = (self.filter, self.boosts, self.pins, self.diversity, self.at_most, self.min_new, self.new)
         if not any(asked):
             return None
-        pins: dict[Hashable, int] = {pin.item: pin.position for pin in self.pins}
+        pins = {pin.item: pin.position for pin in self.pins}
         if len(pins) < len(self.pins):
             raise ParameterError("two pins have the same position or the same item; give each item one position")
         return Rules(

@@ -53,6 +53,9 @@ Times = NDArray[np.int64]
 Frozen = tuple[bytes, bytes, str]  # items, how much they count, and the type of these
 
 
+Pairs = Mapping[int, tuple[float, int | None]]  # items with weights and times
+
+
 class Who(NamedTuple):
     """For whom a list is."""
 
@@ -229,16 +232,22 @@ class ServedModel:
         for name, part in self._parts.items():
             for item, weight, when in () if user is None else part.of(user):
                 known.add(name, item, weight, when)
-        names = (INTERACTIONS, *self.scorer.kinds)
-        before = [known.pairs(name) for name in names]
+        before = {name: known.pairs(name) for name in known.names}
         known.follow(counting)
-        after, n_items = [known.pairs(name) for name in names], len({event.item for event in counting})
-        who = Who(user, None, self._seen_after(known, self._rules), n_items, known=known)
-        matters = self.scorer.counting is not None  # whether an interaction is repeated, or how new it is
-        pairs = zip(before, after, strict=True)
-        if all(one == other if matters else one.keys() == other.keys() for one, other in pairs):
+        changed = {
+            name: self._changed(before.get(name, {}), known.pairs(name)) for name in {*before, *known.names}
+        }
+        seen, n_items = self._seen_after(known, self._rules), len(set().union(*changed.values()))
+        who = Who(user, None, seen, n_items, known=known)
+        if not any(changed.get(name) for name in (INTERACTIONS, *self.scorer.kinds)):
             return who
         return who._replace(history=self._folded(known)) if known.pairs(INTERACTIONS) else who._replace(user=None)
+
+    def _changed(self, before: Pairs, after: Pairs) -> set[int]:
+        """The items of which something else is known. To most models it matters only whether there is a pair."""
+        if self.scorer.counting is None:
+            return set(before.keys() ^ after.keys())
+        return {item for item in before.keys() | after.keys() if before.get(item) != after.get(item)}
 
     def _counting(self, event: Event[str], oldest: float) -> Event[int] | None:
         """An event by the row of its item, in the units of the times; None if it does not count."""
@@ -259,7 +268,7 @@ class ServedModel:
         weights, times = rows.pop(INTERACTIONS)
         return self.scorer.counted_kinds(weights, times, {name: row for name, (row, _) in rows.items()})
 
-    def _row_of(self, pairs: Mapping[int, tuple[float, int | None]]) -> tuple[sparse.csr_array, Times | None]:
+    def _row_of(self, pairs: Pairs) -> tuple[sparse.csr_array, Times | None]:
         """A CSR of one row of the weights of items, and the times."""
         items = np.array(sorted(pairs), dtype=np.int32)
         weights = np.array([pairs[item][0] for item in items.tolist()])
