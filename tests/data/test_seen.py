@@ -43,7 +43,7 @@ def found(data: Any, rule: Any) -> set[tuple[str, str]]:
 RULES: list[tuple[Any, dict[str, float]]] = [
     (True, {"buy": 1e9, "view": 7, "dislike": 1e9}),
     (False, {}),
-    ("30d", {"buy": 30, "view": 7, "dislike": 30}),
+    ("30d", {"buy": 30, "view": 30, "dislike": 30}),
     (timedelta(days=3), {"buy": 3, "view": 3, "dislike": 3}),
     ("cart", {"cart": 1e9}),
     (["buy", "cart"], {"buy": 1e9, "cart": 1e9}),

@@ -50,8 +50,7 @@ class SeenRules:
             {} if schema is None else {name: _place(schema, name) for name in schema.kinds}
         )
         if isinstance(rule, timedelta) or (isinstance(rule, str) and rule not in names):
-            seconds = _seconds(rule)
-            return cls({name: min(seconds, most) for name, most in declared.items()})
+            return cls(dict.fromkeys(declared, _seconds(rule)))
         found: dict[str, float] = {}
         for name, period in _by_name(rule).items():
             if name not in names:
