@@ -96,8 +96,9 @@ class Answers(ABC):
         exclude_seen
             Leave out the items that the user has seen: those of interactions, or, if the training data has a schema of
             events, of the kinds that make an item seen there (dislikes, too). False: none. Or kinds of events, for
-            ever; or a period such as "30d" or a timedelta for all that make items seen; or one for each kind, e.g. ``{"buy": "30d", "dislike":
-            True}``. "interactions" stands for the targets. Periods end at the latest time of the training data.
+            ever; or a period such as "30d" or a timedelta in place of theirs; or one for each kind, e.g. ``{"buy":
+            "30d", "dislike": True}``. "interactions" stands for the targets. Periods end at the latest time of the
+            training data.
         rules
             Business rules: a filter on the items, boosts, pins, diversity, caps, a share of new items.
         on_unknown
