@@ -140,7 +140,8 @@ def test_contributions_of_a_user_of_whom_more_is_known_are_what_is_lost(data: An
 def test_a_loaded_model_answers_and_continues_as_the_one_that_was_saved(
     data: Any, name: str, tmp_path: Path
 ) -> None:
-    model = tl.WeightedKinds(model=name, weights={"cart": 0.3, "dislike": -0.2}).fit(data, progress=False)
+    model = tl.WeightedKinds(model=name, weights={"cart": np.float32(0.3), "dislike": -0.2})
+    model.fit(data, progress=False)
     model.set_titles({item: f"item {item}" for item in data.items})
     model.save(tmp_path / "model")
     again = tl.load(tmp_path / "model")
@@ -155,6 +156,8 @@ def test_a_loaded_model_answers_and_continues_as_the_one_that_was_saved(
 def test_a_kind_that_the_data_lacks_is_an_error(data: Any) -> None:
     with pytest.raises(DataError, match="weights has 'crat'; the data has the kinds 'cart', 'dislike'"):
         tl.WeightedKinds(weights={"crat": 0.5}).fit(data)
+    with pytest.raises(DataError, match="weights has 'cart'; the data has no kinds"):
+        tl.WeightedKinds(weights={"cart": 0.5}).fit(data.with_parts(kinds={}))
 
 
 @pytest.mark.parametrize(

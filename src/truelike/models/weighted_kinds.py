@@ -158,15 +158,19 @@ class WeightedKinds(Recommender):
             if kind.csr.nnz and (train.schema is None or name not in train.schema.names("cancels"))
         }
 
+    def _saved_parameters(self) -> dict[str, Any]:
+        weights = None if self.weights is None else {name: float(each) for name, each in self.weights.items()}
+        return {**self.get_params(), "weights": weights}
+
     def _check_data(self, train: Dataset) -> None:
-        if train.kinds:
-            own = self.learned.get("kinds_", {})  # a loaded model that is updated has some of them
-            unknown = [name for name in self.weights or {} if name not in train.kinds and name not in own]
-            if unknown:
-                raise DataError(
-                    f"weights has {some(map(repr, unknown))}; the data has the kinds {some(map(repr, train.kinds))} "
-                    "beside the interactions. Leave the others out of weights."
-                )
+        own = self.kinds_ if self._is_fitted else {}  # a loaded model has them, and not its training data
+        unknown = [name for name in self.weights or {} if name not in {**train.kinds, **own}]
+        if unknown:
+            there = f"the kinds {some(map(repr, train.kinds))}" if train.kinds else "no kinds"
+            raise DataError(
+                f"weights has {some(map(repr, unknown))}; the data has {there} beside the interactions. Leave out of "
+                "weights what is not there, or read it with tl.read(..., kind=..., kinds=..., target=...)."
+            )
         model, combined = self._combined(train, train.kinds, self._weights_for(train))
         model._check_data(combined)
 
