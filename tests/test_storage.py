@@ -69,7 +69,9 @@ def test_the_file_says_what_it_is(model: Any, place: Path) -> None:
     about = json.loads((place / "model.json").read_text())
     assert about["format"] == 4
     assert about["class"] == "ItemKNN"
-    assert about["parameters"] == {"neighbors": 7, "shrinkage": None, "min_support": 1, "n_jobs": -1}
+    assert about["parameters"] == {
+        "neighbors": 7, "shrinkage": None, "min_support": 1, "weighting": "none", "n_jobs": -1,
+    }  # fmt: skip
     assert about["metrics"] == {"ndcg@20": 0.25}
     assert about["library_version"] == tl.__version__
     assert about["data"]["ids"] == {"users": "str", "items": "str"}

@@ -338,6 +338,43 @@ def test_kinds_are_checked(shop: Any, snapshot: Callable[..., ServedModel]) -> N
         served.check_kind("clikc")
 
 
+COUNTED = {"weighting": "linear", "recency": "user", "half_life": 0.3}
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        tl.IALS(factors=8, epochs=3, **COUNTED),
+        tl.SoftmaxMF(factors=6, epochs=3, weighting="log", recency="global"),
+        tl.EASE(weighting="linear"),
+        tl.Blend(first="IALS:factors=6:epochs=3:recency=user", second="ItemKNN:weighting=linear"),
+    ],
+    ids=lambda model: model.name,
+)
+def test_the_history_of_a_known_user_keeps_its_weights_and_times(
+    model: Any, data: tl.Dataset, snapshot: Callable[..., ServedModel]
+) -> None:
+    rng, frame = np.random.default_rng(0), data.to_frame().select("user_id", "item_id")
+    rows = frame.with_columns(
+        weight=rng.integers(1, 9, frame.height), time=1_600_000_000 + rng.integers(0, 10**7, frame.height)
+    )
+    model = tl.clone(model).fit(tl.read(rows, weight="weight"), progress=False)
+    served, mine = snapshot(model), rows.filter(pl.col("user_id") == "u3").drop("user_id")
+    row, known = served.users.row("u3"), mine["item_id"][0]
+    unseen = next(item for item in served.items.take([0, 1, 2, 3, 4, 5]) if item not in set(mine["item_id"]))
+    for now, items in ((1_620_000_000, [unseen]), (1_620_000_000, [known, unseen]), (1_605_000_000, [known])):
+        more = pl.DataFrame({"item_id": items, "weight": [1] * len(items), "time": [now] * len(items)})
+        who = served.who(row, [Event(item, "click", 10**6 * now) for item in items])
+        assert (who.source, who.events) == ("fold_in", len(items))
+        expected = model.recommend_from_items(pl.concat([mine, more]), 10)
+        found = served.recommend(who, RankOptions(k=10))
+        assert ids(served, found) == expected["item_id"].to_list()
+        np.testing.assert_allclose([place.score for place in found], expected["score"], rtol=1e-5)
+        reasons = served.explain(who, np.array([found[0].item], dtype=np.int32))
+        explained = model.explain_from_items(pl.concat([mine, more]), expected["item_id"][0], k=99)
+        np.testing.assert_allclose(-np.sort(-reasons.values[0]), explained["contribution"], rtol=1e-3, atol=1e-5)
+
+
 def test_the_index_finds_almost_what_exact_lists_have(
     data: tl.Dataset, snapshot: Callable[..., ServedModel]
 ) -> None:

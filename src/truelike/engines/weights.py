@@ -61,6 +61,8 @@ def interaction_weights(
     >>> (weights / weights.max()).tolist()
     [0.5, 0.25, 1.0]
     """
+    if weighting == recency == "none":
+        return None
     if recency != "none":
         check_times(recency, train.times is not None)
     values = unscaled_weights(train.csr, train.times, weighting, recency, half_life)

@@ -161,6 +161,7 @@ def test_what_blocks_cannot_be_trained_with_is_refused(place: Path, split: tl.Sp
         (tl.IALS(solver="cholesky"), "needs all interactions of an item at once"),
         (tl.BPR(init="spectral"), 'init is "spectral"'),
         (tl.BPR(order="file"), 'order is "file"'),
+        (tl.BPR(weighting="log"), "BPR does not count weights of 4 blocks"),
         (tl.IALS(recency="user"), "has no times"),
     ):
         with pytest.raises(ParameterError, match=message):
