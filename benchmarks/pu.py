@@ -42,8 +42,8 @@ from scipy import sparse
 
 import truelike as tl
 from truelike.core.parameters import number
-from truelike.evaluation.significance import paired_t
-from truelike.paper.experiments import LEVEL, MEASURES
+from truelike.evaluation.significance import LEVEL, paired_t
+from truelike.paper.experiments import MEASURES
 from truelike.paper.gains import Gain, gain_over
 from truelike.paper.protocol import UNTRAINED
 from truelike.paper.verdicts import HOLDS, NOT, PART, Verdict, above

@@ -101,6 +101,8 @@ def test_other_data_is_refused_by_the_name_of_its_part(part: str, plan: Plan, sp
         other.check(plan, {"ml": split})
     with pytest.raises(DataError, match="the manifest is of the datasets ml; a, b given"):
         manifest.check(plan, {"a": split, "b": split})
+    with pytest.raises(DataError, match=r"of the datasets a, b; one without a name given\. Give"):
+        Manifest.of(plan, {"a": split, "b": split}).check(plan, {"": split})
 
 
 def test_versions_that_differ_are_said(plan: Plan, split: Any, tmp_path: Path, notes: list[str]) -> None:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from truelike.core import randomness
 from truelike.errors import ParameterError
 from truelike.evaluation.metrics import Floats
+from truelike.evaluation.significance import LEVEL
 
-LEVEL = 0.05
 FEWEST_DATASETS = 3  # with two, models can hardly be ordered in more than one way
 
 

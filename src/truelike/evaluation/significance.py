@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from truelike.evaluation.result import Evaluation
 
 
+LEVEL = 0.05  # of significance
 ROUNDING = 1e-12  # relative differences below it are not real
 
 

@@ -21,7 +21,7 @@ from truelike.core.files import replacing_file
 from truelike.data.splits import Split
 from truelike.errors import DivergedError
 from truelike.evaluation.evaluate import KS
-from truelike.evaluation.significance import paired_t
+from truelike.evaluation.significance import LEVEL, paired_t
 from truelike.models.sampled_mf import PAPER
 from truelike.paper.protocol import (
     BY_NAME,
@@ -49,7 +49,6 @@ MEASURES = [f"{metric}@{k}" for metric in METRICS for k in KS]
 SCALED = "n_negatives, scaled"  # the curve along which learning rate and regularization follow n_negatives
 QUICK_VALUES = {"factors": (10, 50, 100), "n_negatives": (1, 3, 5), SCALED: (1, 3, 5), "flip_factors": (0, 10, 50)}
 VALUES = {"factors": FACTORS, "n_negatives": NEGATIVES, SCALED: NEGATIVES, "flip_factors": FLIP_FACTORS}
-LEVEL = 0.05  # of significance
 
 
 def run(plan: Plan, split: Split, directory: Path, *, n_workers: int | None, say: Callable[[str], None]) -> None:

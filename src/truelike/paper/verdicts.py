@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from truelike.evaluation.significance import holm, paired_t
+from truelike.evaluation.significance import LEVEL, holm, paired_t
 from truelike.paper import hidden
-from truelike.paper.experiments import LEVEL, MEASURES, Results
+from truelike.paper.experiments import MEASURES, Results
 from truelike.paper.figures import curve_points, grid_points
 from truelike.paper.gains import Gain, gains
 from truelike.paper.protocol import BY_NAME, COMPARED, KS, METRIC, SETTINGS, TITLES, UNTRAINED, Setting

@@ -17,7 +17,7 @@ from truelike.core.files import replacing_file
 from truelike.data.frames import to_native
 from truelike.data.splits import Split
 from truelike.errors import ParameterError
-from truelike.evaluation.significance import holm, mean_interval, paired_t
+from truelike.evaluation.significance import LEVEL, holm, mean_interval, paired_t
 from truelike.models.base import Recommender
 from truelike.report import Page, page_path
 from truelike.selection import references
@@ -27,7 +27,6 @@ from truelike.selection.references import is_own
 from truelike.selection.trials import Record, settings, toml
 from truelike.selection.variants import NOT_FIXED, Parameters, Variant
 
-LEVEL = 0.05  # significance level of the tests
 BEST, BELOW, ABOVE, ALIKE = "best", "below", "above", "not distinguishable"  # of a model against the best
 CHEAPER = 5.0  # a model that trains so many times faster is worth mentioning
 MORE = ("ndcg@5", "f1@5", "f1@20")  # shown beside the metric
@@ -242,7 +241,7 @@ class Comparison:
 
     @cached_property
     def p_values(self) -> dict[str, float]:
-        """For each model except the best: the p-value against the best on test, after Holm's correction."""
+        """For each model except `best`: the p-value against `best` on the test part, after Holm's correction."""
         return against(self.chosen, self.ranked, self.metric)
 
     @cached_property

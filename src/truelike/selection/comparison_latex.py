@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from truelike.evaluation.significance import LEVEL
 from truelike.report.latex import bold, booktabs, escape, figure
-from truelike.selection.comparison import ABOVE, BELOW, LEVEL, Comparison, ModelResult
+from truelike.selection.comparison import ABOVE, BELOW, Comparison, ModelResult
 from truelike.selection.comparisons import Comparisons
 
 MARKS = {BELOW: r"$^\downarrow$", ABOVE: r"$^\uparrow$"}  # of a model against the best on validation

@@ -7,10 +7,11 @@ from html import escape
 import polars as pl
 
 from truelike.data.html import table
+from truelike.evaluation.significance import LEVEL
 from truelike.report import Page, cell, machine
 from truelike.selection import comparison_figures as figures
 from truelike.selection import references
-from truelike.selection.comparison import LEVEL, Comparison, ModelResult
+from truelike.selection.comparison import Comparison, ModelResult
 from truelike.selection.search import RUNGS
 from truelike.selection.variants import NOT_FIXED
 

@@ -15,8 +15,9 @@ from truelike.data.frames import to_native
 from truelike.errors import UnknownIdError
 from truelike.evaluation.metrics import Floats
 from truelike.evaluation.ranks import FEWEST_DATASETS, RankTest, ranks_of
+from truelike.evaluation.significance import LEVEL
 from truelike.report import Page, page_path
-from truelike.selection.comparison import ABOVE, ALIKE, BELOW, BEST, LEVEL, Comparison, ModelResult, listed
+from truelike.selection.comparison import ABOVE, ALIKE, BELOW, BEST, Comparison, ModelResult, listed
 from truelike.selection.manifest import MANIFEST, Manifest
 from truelike.selection.plan import Plan
 

@@ -10,10 +10,11 @@ import polars as pl
 
 from truelike.data.html import table
 from truelike.evaluation.ranks import RankTest
+from truelike.evaluation.significance import LEVEL
 from truelike.report import Page, cell, machine
 from truelike.report.figures import COLOURS, as_text, new_figure
 from truelike.selection import comparison_page
-from truelike.selection.comparison import BEST, LEVEL
+from truelike.selection.comparison import BEST
 from truelike.selection.comparisons import Comparisons
 
 if TYPE_CHECKING:

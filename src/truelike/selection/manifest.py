@@ -125,8 +125,9 @@ class Manifest:
         if len(known) == len(splits) == 1:
             known = dict(zip(splits, known.values(), strict=True))  # one dataset needs no name
         if set(known) != set(splits):
+            given = ", ".join(filter(None, splits)) or "one without a name"
             raise DataError(
-                f"the manifest is of the datasets {', '.join(known)}; {', '.join(splits)} given. Give the same, under "
+                f"the manifest is of the datasets {', '.join(known)}; {given} given. Give the same, under "
                 "the same names"
             )
         differing = list(self._differing(versions(plan)))

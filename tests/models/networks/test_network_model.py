@@ -16,7 +16,14 @@ import pytest
 
 import truelike as tl
 from truelike.core.files import write_description
-from truelike.errors import DivergedError, MissingExtraError, ParameterError, StorageError, TrainingWarning
+from truelike.errors import (
+    DivergedError,
+    MissingExtraError,
+    ParameterError,
+    StorageError,
+    TooLargeError,
+    TrainingWarning,
+)
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'truelike[deep]'")
 
@@ -197,6 +204,11 @@ def test_two_towers_learn_by_lists_of_more_than_fifty_negatives(
 def test_a_learning_rate_that_diverges_is_an_error(world: Any, quick: Quick) -> None:
     with pytest.raises(DivergedError, match=r"learning_rate"):
         tl.NeuMF(**quick(learning_rate=1e6)).fit(world)
+
+
+def test_candidates_that_do_not_fit_into_memory_are_refused(world: Any, quick: Quick) -> None:
+    with pytest.raises(TooLargeError, match=r"positives and negatives would take .* GB"):
+        tl.NeuMF(**quick(negatives="hard:1000000000")).fit(world)
 
 
 def test_wrong_parameters_are_refused() -> None:

@@ -273,13 +273,13 @@ class NetworkModel(LabelNoise, Recommender):
             batch_size=self.batch_size or max(MIN_BATCH, -(-train.n_interactions // MAX_BATCHES)),
             order=self.order,
         )
-        samples = min(settings.batch_size, train.n_interactions) * (1 + self.n_negatives)
+        negatives = sampling.parse(self.negatives)
+        samples = min(settings.batch_size, train.n_interactions) * (1 + self.n_negatives * negatives.draws)
         check_memory(
             BYTES * samples * self.factors,
             f"a batch of {samples:,} positives and negatives",
             f"Use fewer negatives (n_negatives={self.n_negatives}) or a smaller batch_size ({settings.batch_size:,}).",
         )
-        negatives = sampling.parse(self.negatives)
         return NetworkEngine(
             train,
             networks,
