@@ -142,7 +142,9 @@ def model(data: tl.Dataset) -> Any:
     return tl.IALS(factors=8, epochs=4, **COUNTS).fit(data, progress=False)
 
 
-@pytest.mark.parametrize("to", [pl.DataFrame, pl.DataFrame.to_pandas, pl.DataFrame.to_arrow], ids=str)
+@pytest.mark.parametrize(
+    "to", [pl.DataFrame, pl.DataFrame.to_pandas, pl.DataFrame.to_arrow], ids=["polars", "pandas", "arrow"]
+)
 def test_a_frame_of_one_user_or_of_many_is_as_a_dataset(to: Any, model: Any, data: tl.Dataset) -> None:
     expected = model.recommend_from_items(data, k=5).filter(pl.col("user_id").is_in([4, 9]))
     both = pl.concat([frame_of(data, 9), frame_of(data, 4)]).sample(fraction=1, shuffle=True, seed=0)

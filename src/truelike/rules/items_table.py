@@ -12,7 +12,7 @@ import polars as pl
 from truelike.data.blocks.blocks import Blocks
 from truelike.data.columns import id_column
 from truelike.data.dataset import Dataset
-from truelike.data.files import as_path, check_file, refuse_address
+from truelike.data.files import GUESSED_SEPARATORS, as_path, check_file, refuse_address
 from truelike.data.frames import POLARS_ERRORS, is_frame, names_of, to_polars
 from truelike.data.ids import Ids, normalise
 from truelike.errors import DataError, quoted, some
@@ -22,8 +22,16 @@ if TYPE_CHECKING:
 
 _lines = partial(pl.read_ndjson, infer_schema_length=None)
 _table = partial(pl.read_csv, infer_schema_length=None, try_parse_dates=True)
+
+
+def _guessed(place: Path) -> pl.DataFrame:
+    with place.open(encoding="utf-8", errors="replace") as file:
+        first = file.readline()
+    return _table(place, separator=max(GUESSED_SEPARATORS, key=first.count))
+
+
 READERS: dict[str, Callable[[Path], pl.DataFrame]] = {
-    ".csv": _table,
+    ".csv": _guessed,
     ".tsv": partial(_table, separator="\t"),
     ".jsonl": _lines,
     ".ndjson": _lines,
