@@ -127,7 +127,19 @@ class Trial:
         self.slowest = max(self.slowest, wait(lambda: name in str(self._state()["problems"])))
 
     def _is_well(self) -> None:
-        wait(lambda: len(self.server.workers()) == 2 and not self._state()["problems"])
+        """Both workers answer, and say that all is well."""
+        well: set[object] = set()
+
+        def fits() -> bool:
+            state = self._state()
+            if state["problems"]:
+                well.clear()
+            else:
+                well.add(state["worker"])
+            workers = {worker.pid for worker in self.server.workers()}
+            return len(workers) == 2 and workers <= well
+
+        wait(fits)
 
     def _limit_descriptors(self) -> None:
         """Replace the workers by some with few descriptors."""
