@@ -14,6 +14,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has 
 
 CALLS = [
     "read_events(place)",
+    "prune_events(place, 1)",
     "tl.read([('ann', 'tea'), ('bob', 'rum')])",
     "tl.read(log)",
     "model.recommend(users)",
@@ -73,7 +74,7 @@ CALLS = [
 PARENT = """
 import os, sys, faulthandler, time
 import truelike as tl
-from truelike.serving.events import read_events
+from truelike.serving.events import prune_events, read_events
 
 place = sys.argv[1]
 world = tl.synthetic.World(n_users=60, n_items=40)

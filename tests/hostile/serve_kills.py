@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from servers import Load, Server, make_models
+from servers import PATIENCE, Load, Server, make_models
 
 from truelike.serving.events import EventStore, read_events
 
@@ -64,10 +64,7 @@ def kill_servers(place: Path, model: Path, times: int, draw: random.Random, work
             with Load(server, write, 4, 30.0) as load:
                 time.sleep(draw.uniform(0.1, 0.8))
                 server.kill()
-            assert set(load.counts) <= {
-                "201", "RemoteDisconnected", "ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError",
-                "BadStatusLine", "IncompleteRead",
-            }, load.counts  # fmt: skip
+            assert {each for each in load.counts if each.isdigit()} <= {"201"}, load.counts  # others broke
             found = read_events(events)["item_id"].to_list()
             assert len(found) == len(set(found)), "an event is there twice"
             lost = acknowledged - set(found)
@@ -94,7 +91,7 @@ def kill_supervisor(place: Path, model: Path) -> float:
         server.process.kill()
         server.process.wait()
         started = time.monotonic()
-        gone, alive = psutil.wait_procs(workers, 20)
+        gone, alive = psutil.wait_procs(workers, PATIENCE)
         assert not alive, f"{len(alive)} workers stay without a supervisor"
         assert len(gone) == 2
         return time.monotonic() - started
@@ -122,7 +119,7 @@ def kill_workers(place: Path, model: Path, times: int, pause: float = 0.0) -> Co
 
         for _ in range(times):
             before = {worker.pid for worker in server.workers()}
-            with Load(server, ask, connections, 60.0, pause) as load:
+            with Load(server, ask, connections, PATIENCE, pause) as load:
                 time.sleep(0.3)
                 psutil.Process(min(before)).send_signal(signal.SIGKILL)
                 killed = time.monotonic()
@@ -131,7 +128,7 @@ def kill_workers(place: Path, model: Path, times: int, pause: float = 0.0) -> Co
                         answering = server.ask("/readyz").json["worker"]
                         if answering not in before:
                             break
-                    assert time.monotonic() - killed < 60
+                    assert time.monotonic() - killed < PATIENCE
                 total["milliseconds without the second worker"] += round(1_000 * (time.monotonic() - killed))
             total["kills"] += 1
             good = load.counts["200"] + load.counts["201"]

@@ -120,7 +120,7 @@ class Server:
     # --- requests -------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def connection(self, timeout: float = 60.0) -> Iterator[http.client.HTTPConnection]:
+    def connection(self, timeout: float = PATIENCE) -> Iterator[http.client.HTTPConnection]:
         """A connection, which one worker has."""
         made = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:

@@ -123,9 +123,14 @@ def run(command: list[str]) -> list[str]:
 
 
 def test_two_containers_with_one_host_name_save_and_load_one_directory(tmp_path: Path) -> None:
-    command = [*namespace("--pid", "--fork", "--mount-proc"), sys.executable, "-W", "ignore", "-c", SAVE_AND_LOAD]
-    command += [str(tmp_path / "model"), "4"]
-    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    # other processes before it: to one with the same number, the other container's process would seem to live
+    script = 'for _ in $(seq "$1"); do true & done; wait; shift; "$@"'
+    shell = [*namespace("--pid", "--fork", "--mount-proc"), "sh", "-c", script, "sh"]
+    command = [sys.executable, "-W", "ignore", "-c", SAVE_AND_LOAD, str(tmp_path / "model"), "4"]
+    both = [
+        subprocess.Popen([*shell, others, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for others in ("20", "40")
+    ]
     for process in both:
         output, errors = process.communicate(timeout=200)
         assert process.returncode == 0, errors

@@ -29,7 +29,7 @@ def test_workers_end_without_their_supervisor_and_the_next_one_removes_what_it_l
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
-    assert serve_kills.kill_supervisor(tmp_path, saved["popular"]) < 10
+    serve_kills.kill_supervisor(tmp_path, saved["popular"])
     (left,) = temporary.glob("truelike-*")
     stranger = temporary / "truelike-of-somebody-else"
     stranger.mkdir()

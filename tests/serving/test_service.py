@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 import truelike as tl
 from truelike.errors import ParameterError, UnknownIdError
+from truelike.serving.budget import limited
 from truelike.serving.events import Event
 from truelike.serving.schemas import (
     BatchRequest,
@@ -140,6 +142,13 @@ def test_each_user_has_one_model_and_shares_hold(
     everyone = Service([served, other], [1, 0])
     assert {everyone.arm(user).name for user in arms} == {"main"}
     assert [card["share"] for card in service.cards()] == [0.9, 0.1]
+
+
+def test_a_batch_whose_time_is_over_ends(service: Service) -> None:
+    asked = BatchRequest(users=["u1", "u2", "u3"])
+    assert len(service.batch(asked)["lists"]) == 3
+    with limited(time.monotonic() - 1), pytest.raises(TimeoutError):
+        service.batch(asked)
 
 
 def test_explanations_add_up_to_the_score(service: Service, ials: Any) -> None:

@@ -205,7 +205,6 @@ def read_events(directory: str | Path) -> pl.DataFrame:
     >>> read_events(place).select("user_id", "item_id", "type").rows()
     [('ann', 'tea', 'click')]
     """
-    check_not_forked()
     path = _existing(directory)
     frames = [pl.DataFrame(schema=SCHEMA)]
     with _explained(path), contextlib.closing(_open(path, read_only=True)) as connection:
@@ -313,6 +312,7 @@ def forget_events(directory: str | Path, users: Sequence[str]) -> int:
 
 def _existing(directory: str | Path) -> Path:
     """The file of events of a directory, which must be there."""
+    check_not_forked()
     path = Path(directory).absolute() / FILE
     if not path.is_file():
         raise StorageError(
