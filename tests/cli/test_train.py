@@ -251,7 +251,8 @@ def test_events_of_the_service_are_added(run: Run, log: Path, split: Path, tmp_p
     result = run("train", log, "--model", "ItemPop", "--events", tmp_path / "events", "-o", tmp_path / "model")
     assert result.code == 0, result.err
     assert "1 of 2 events are skipped" in result.err
-    assert "1 of them are new" in result.err
+    n = tl.read(log).n_interactions
+    assert f"2 events of {tmp_path / 'events'} were read: {n:,} interactions became {n + 1:,}" in result.err
     assert tl.load(tmp_path / "model").train_.seen("newcomer").to_list() == [59]
     result = run("train", split, "--model", "ItemPop", "--events", tmp_path / "events", "-o", tmp_path / "other")
     assert result.code == 0, result.err

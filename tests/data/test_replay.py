@@ -50,7 +50,13 @@ def rows_of(kinds: list[str]) -> Any:
 def check(schema: tl.Schema, rows: list[tuple[str, str, str, int]], cut: int) -> None:
     """Read a log at once, and read its beginning and let the rest happen."""
     first = schema.targets[0]
-    rows = [("a", "x", first, 1), ("b", "y", first, 1), *rows]
+    rows = [
+        ("a", "x", first, 1),
+        ("b", "y", first, 1),
+        *[("a", "x", name, 1) for name in schema.names("shown")],
+        *rows,
+    ]
+    cut += len(schema.names("shown"))
     log = pl.DataFrame(
         [(*row, START + number) for number, row in enumerate(rows)],
         schema=["user", "item", "event", "quantity", "time"],

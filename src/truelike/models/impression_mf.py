@@ -297,7 +297,9 @@ class ImpressionMF(LabelNoise, FactorModel):
         return int(np.clip(2 ** round(np.log2(max(per_row, 1.0))), FEWEST, MOST))
 
     def _expected_seconds(self, train: Dataset) -> float:
-        pairs = train.n_interactions * (NEGATIVES + 1) if train.shown is None else train.shown.csr.nnz
+        shown, pairs = train.shown, train.n_interactions * (NEGATIVES + 1)
+        if shown is not None:
+            pairs = shown.n_interactions if isinstance(shown, Blocks) else shown.n_entries
         runs = 1 if train.shown is None or not self.calibrate else 2
         return runs * self._steps(pairs) * (pairs + train.n_users + train.n_items) * 1e-7
 
