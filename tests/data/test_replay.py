@@ -52,7 +52,7 @@ def check(schema: tl.Schema, rows: list[tuple[str, str, str, int]], cut: int) ->
     first = schema.targets[0]
     rows = [
         ("a", "x", first, 1),
-        ("b", "y", first, 1),
+        ("d", "w", first, 1),  # which nothing takes back
         *[("a", "x", name, 1) for name in schema.names("shown")],
         *rows,
     ]
