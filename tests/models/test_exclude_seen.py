@@ -91,3 +91,10 @@ def test_rules_that_are_none_are_refused(data: Any) -> None:
         model.recommend("ann", exclude_seen=["cart"])
     with pytest.raises(ParameterError, match="exclude_seen is 'buy'; it must be True or False"):
         model.recommend_from_items(["tea"], exclude_seen="buy")
+
+
+def test_earlier_interactions_without_times_are_seen_for_ever(data: Any) -> None:
+    model, test = tl.ItemPop().fit(data), tl.read([("ann", "tea"), ("ann", "beer")])
+    earlier = tl.read([("ann", "beer")])
+    assert tl.evaluate(model, test, ks=6, metrics="precision", seen=earlier)["precision@6"] == 1 / 6
+    assert tl.evaluate(model, test, ks=6, metrics="precision", seen=earlier, exclude_seen=False).left_out == ()
