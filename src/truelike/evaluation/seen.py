@@ -14,7 +14,7 @@ from truelike.data.protocol import Interactions, Rows
 from truelike.data.replay import INTERACTIONS
 from truelike.data.seen import SeenBy, SeenPairs, SeenRules, seen_of
 from truelike.data.splits import Split
-from truelike.errors import DataWarning, ParameterError, warn
+from truelike.errors import DataWarning, ParameterError, muted, warn
 
 SeenParts = Literal["train", "validation"]
 
@@ -42,7 +42,8 @@ class Seen:
         if earlier is not None and earlier.times is None and not earlier.kinds:  # nobody knows how long ago
             self.earlier = earlier if INTERACTIONS in SeenRules.of(by, train.schema).seconds else None
         elif earlier is not None:
-            self.earlier = seen_of(earlier.with_parts(schema=train.schema), by, now)
+            with muted():  # it need not have the kinds that the training data has
+                self.earlier = seen_of(earlier.with_parts(schema=train.schema), by, now)
         parts = {"train": self.train, name: self.earlier}
         self.parts = tuple(each for each, there in parts.items() if there is not None)
 
