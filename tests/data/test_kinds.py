@@ -142,6 +142,13 @@ def test_a_negative_quantity_takes_back() -> None:
     assert data.to_frame().select("user_id", "weight").rows() == [("ann", 1.0)]
 
 
+def test_a_refund_of_a_negative_quantity_is_a_refund() -> None:
+    rows = log(("ann", "tea", "buy", 1, 3.0), ("ann", "tea", "refund", 2, -2.0), ("bob", "tea", "buy", 3, 1.0))
+    data = tl.read(rows, kinds=SHOP)
+    assert data.to_frame().select("user_id", "weight").rows() == [("ann", 1.0), ("bob", 1.0)]
+    assert data.to_frame("refund")["weight"].to_list() == [-2.0]
+
+
 def test_a_log_without_kinds_with_negative_weights() -> None:
     rows = [("ann", "tea", 3, 1), ("ann", "tea", -1, 2), ("bob", "tea", 1, 1), ("bob", "tea", -1, 5)]
     frame = pl.DataFrame(rows, schema=["user", "item", "qty", "time"], orient="row")

@@ -97,6 +97,7 @@ def test_periods() -> None:
         ({"a": {"role": "target", "weight": "learned"}}, "the weight of a target is learned"),
         ({1: 2}, "the kind 1 is no text"),
         ({"a": {"role": "target", "seen": "soon"}}, "a period is 'soon'"),
+        ({"a": 1, "b": {"role": "shown", "seen": "1d"}}, "kind 'b': seen is '1d' of a kind with the role 'shown'"),
         ("buy", "expected what each kind of events means"),
     ],
 )

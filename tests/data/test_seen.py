@@ -17,7 +17,8 @@ from truelike.errors import DataError, ParameterError
 
 DAY = 86_400
 SCHEMA = tl.Schema(
-    {"view": {"seen": "7d"}, "cart": 0.5, "buy": {"role": "target"}, "dislike": "negative"}, "event"
+    {"view": {"seen": "7d"}, "cart": 0.5, "buy": {"role": "target"}, "dislike": "negative", "shown": "shown"},
+    "event",
 )
 KINDS = ["view", "cart", "buy", "dislike"]
 EVENT = st.tuples(st.integers(0, 2), st.integers(0, 3), st.sampled_from(KINDS), st.integers(0, 40))
@@ -81,6 +82,7 @@ def test_without_a_schema_it_is_the_training_data_itself() -> None:
     [
         ("zorp", "a period is 'zorp'"),
         (["buy", "zorp"], "exclude_seen names the kind 'zorp'; there are 'interactions', 'view'"),
+        (["shown"], "exclude_seen names the kind 'shown'; there are 'interactions', 'view'"),
         ({"buy": 3}, "exclude_seen is 3; expected true, false or a period"),
         (3, "exclude_seen is 3; it must be True, False, a period"),
     ],

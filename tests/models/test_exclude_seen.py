@@ -91,3 +91,25 @@ def test_rules_that_are_none_are_refused(data: Any) -> None:
         model.recommend("ann", exclude_seen=["cart"])
     with pytest.raises(ParameterError, match="exclude_seen is 'buy'; it must be True or False"):
         model.recommend_from_items(["tea"], exclude_seen="buy")
+
+
+def test_earlier_interactions_without_times_are_seen_for_ever(data: Any) -> None:
+    model, test = tl.ItemPop().fit(data), tl.read([("ann", "tea"), ("ann", "beer")])
+    earlier = tl.read([("ann", "beer")])
+    assert tl.evaluate(model, test, ks=6, metrics="precision", seen=earlier)["precision@6"] == 1 / 6
+    assert tl.evaluate(model, test, ks=6, metrics="precision", seen=earlier, exclude_seen=False).left_out == ()
+
+
+def test_a_kind_that_a_saved_model_does_not_keep_is_said(tmp_path: Path) -> None:
+    rows = [
+        ("ann", "tea", "buy", 1),
+        ("ann", "gin", "view", 2),
+        ("bob", "gin", "buy", 3),
+        ("bob", "rum", "buy", 3),
+    ]
+    frame = pl.DataFrame(rows, schema=["user", "item", "event", "time"], orient="row")
+    model = tl.ItemPop().fit(tl.read(frame, kind="event", kinds={"view": 0.2, "buy": 1}, target="buy"))
+    assert model.recommend("ann", k=3, exclude_seen=["buy", "view"])["item_id"].to_list() == ["rum"]
+    model.save(tmp_path / "model")
+    with pytest.warns(tl.errors.DataWarning, match="exclude_seen names 'view', of which nothing is known"):
+        tl.load(tmp_path / "model").recommend("ann", k=3, exclude_seen=["buy", "view"])

@@ -295,3 +295,26 @@ def test_kinds_do_not_tell_of_the_held_out_interactions(timed: bool) -> None:
     everything = data.to_frame("cart")
     before = [row for row in everything.rows() if row[3] < first.get(row[0], 100)]
     assert len(before) == carts.height
+
+
+def test_the_race_asks_models_with_and_without_kinds_for_the_same_lists() -> None:
+    rng = np.random.default_rng(0)
+    first = rng.permuted(np.tile(np.arange(30), (80, 1)), axis=1)[:, :6]
+    log = [
+        (user, int(item), event, 10**9 + 86_400 * (10 * n + before))
+        for user, items in enumerate(first)
+        for n, item in enumerate(items)
+        for event, before in (("view", -12), ("dislike" if n == 0 else "buy", 0))
+    ]
+    kinds = {
+        "view": {"weight": "learned", "seen": "60d"},
+        "buy": {"role": "target", "seen": "30d"},
+        "dislike": "negative",
+    }
+    data = tl.read(
+        pl.DataFrame(log, schema=["user", "item", "event", "time"], orient="row"), kind="event", kinds=kinds
+    )
+    split = tl.splits.by_user(data, by="time", validation=0.2, test=0.2, seed=0)
+    model = tl.AutoRecommender(n_trials=9).fit(split, progress=False)
+    assert " of 80 users" in model.choice_.reason, "what was viewed before can be a hit"
+    assert "view " in model.choice_.reason

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 import truelike as tl
+from truelike.data.schema import seconds_of
 from truelike.evaluation.significance import paired_t
 from truelike.models.registry import build
 from truelike.selection import race as module
@@ -324,6 +326,18 @@ def test_lists_leave_out_what_users_dislike_and_what_cannot_be_a_hit(with_kinds:
     viewed = [(int(u), int(i)) for u, i in np.argwhere(views & ~carts)]
     assert (left_out(tl.read(viewed)) == (carts | dislikes)).all()  # views can be hits
     assert (left_out(with_kinds) == dislikes).all()
+
+
+def test_lists_leave_out_interactions_unless_they_were_held_out_again() -> None:
+    rows = [("ann", "tea", "buy", 10**9), ("ann", "rum", "buy", 10**9), ("bob", "gin", "view", 10**9)]
+    frame = pl.DataFrame(rows, schema=["user", "item", "event", "time"], orient="row")
+    schema = tl.Schema({"buy": {"role": "target", "seen": "30d"}, "view": {"seen": "7d"}}, "event")
+    race = Scripted(tl.read(frame, kinds=schema), by_family(IALS=0.3))
+    race.held_out = tl.read([("bob", "tea")])
+    assert race.exclude_seen == ["interactions"]
+    again = Scripted(race.train, by_family(IALS=0.3))
+    again.held_out = tl.read([("ann", "tea")])
+    assert seconds_of(again.exclude_seen["interactions"]) == 30 * 86_400  # type: ignore
 
 
 def test_a_model_around_a_fitted_one_is_the_one_that_fit_gives(with_kinds: Any) -> None:

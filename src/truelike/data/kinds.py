@@ -152,6 +152,8 @@ class _Events:
 
     def _cancel(self) -> None:
         """Take back what was cancelled."""
+        taking_back = self.of(self.schema.names("cancels"))
+        self.weights[taking_back] = np.abs(self.weights[taking_back])  # a refund of -2 pieces is one of 2
         negative = (self.weights < 0) & ~self.of(self.schema.names(*UNWEIGHTED))
         for name in self.schema.kinds:  # a negative quantity
             if (taking := negative & self.of([name])).any():

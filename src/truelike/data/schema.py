@@ -92,7 +92,8 @@ class Kind:
         `AutoRecommender` finds it on held-out interactions, and it is 1 for other models.
     seen
         Whether such an event makes the item seen, so that lists leave it out: True, False, or for a period such as
-        "30d". None: True for targets, negative kinds and those that cancel, else False.
+        "30d". None: True for targets, negative kinds and those that cancel, else False. What is shown or ignored makes
+        no item seen.
     cancels
         The kinds that this one takes back. Empty: the targets.
 
@@ -125,6 +126,10 @@ class Kind:
         if self.role == "target" and self.weight == LEARNED:
             raise ParameterError("the weight of a target is learned; those of other kinds are, beside it")
         seen = self.role in SEEN_BY_ROLE if self.seen is None else checked_period("seen of a kind", self.seen)
+        if seen and not self.makes_seen:
+            raise ParameterError(
+                f"seen is {seen!r} of a kind with the role {self.role!r}, which is not kept for lists"
+            )
         names = (self.cancels,) if isinstance(self.cancels, str) else tuple(map(str, self.cancels))
         if names and self.role != "cancels":
             raise ParameterError(
@@ -132,6 +137,11 @@ class Kind:
             )
         object.__setattr__(self, "seen", seen)  # the class is frozen
         object.__setattr__(self, "cancels", names)
+
+    @property
+    def makes_seen(self) -> bool:
+        """Whether such events may make an item seen: not those that are shown or ignored."""
+        return self.role not in ("shown", "ignored")
 
     @property
     def column(self) -> str | None:

@@ -19,7 +19,7 @@ from truelike.data.moments import units_per_second
 from truelike.data.protocol import Interactions, Rows
 from truelike.data.replay import INTERACTIONS
 from truelike.data.schema import Period, Schema, checked_period, seconds_of
-from truelike.errors import DataError, ParameterError, some
+from truelike.errors import DataError, DataWarning, ParameterError, some, warn
 
 SeenBy = bool | str | timedelta | Iterable[str] | Mapping[str, Period]
 NAME = "interactions"  # of the targets
@@ -47,7 +47,9 @@ class SeenRules:
         if isinstance(rule, (bool, np.bool_)):
             return cls(declared if rule else {})
         names = {NAME: INTERACTIONS} | (
-            {} if schema is None else {name: _place(schema, name) for name in schema.kinds}
+            {}
+            if schema is None
+            else {name: _place(schema, name) for name, kind in schema.kinds.items() if kind.makes_seen}
         )
         if isinstance(rule, timedelta) or (isinstance(rule, str) and rule not in names):
             return cls(dict.fromkeys(declared, _seconds(rule)))
@@ -77,6 +79,8 @@ def seen_of(train: Interactions, rule: SeenBy, now: int | None = None) -> Rows |
     [[1.0, 0.0]]
     """
     rules = SeenRules.of(rule, train.schema)
+    if not isinstance(rule, (bool, np.bool_)):
+        _say_missing(train, rules)
     if not rules.seconds:
         return None
     parts = rules.seconds.keys() - {INTERACTIONS}
@@ -92,6 +96,17 @@ def seen_of(train: Interactions, rule: SeenBy, now: int | None = None) -> Rows |
         if name in known
     ]
     return SeenPairs(_union(matrices, (data.n_users, data.n_items))) if matrices else None
+
+
+def _say_missing(train: Interactions, rules: SeenRules) -> None:
+    """A warning that names the kinds of which nothing is known, since lists cannot leave them out."""
+    missing = [name for name in rules.seconds if name != INTERACTIONS and name not in train.kinds]
+    if missing:
+        warn(
+            f"exclude_seen names {some(map(repr, missing))}, of which nothing is known, so nothing is left out for it. "
+            "A saved model keeps the kinds that make an item seen by its schema.",
+            DataWarning,
+        )
 
 
 class SeenPairs:
@@ -141,7 +156,7 @@ def _declared(schema: Schema | None) -> dict[str, float]:
     found: dict[str, float] = {}
     for name, kind in sorted(schema.kinds.items(), key=lambda each: each[1].role != "target"):
         seconds, place = _seconds(bool(kind.seen) if kind.seen is None else kind.seen), _place(schema, name)
-        if seconds and kind.role not in ("shown", "ignored"):
+        if seconds and kind.makes_seen:
             found[place] = max(found.get(place, 0.0), seconds)
     return found
 

@@ -10,10 +10,11 @@ from scipy import sparse
 from truelike.data.checks import check_dataset
 from truelike.data.dataset import Dataset
 from truelike.data.ids import Codes
-from truelike.data.protocol import Interactions
-from truelike.data.seen import SeenBy, SeenPairs, seen_of
+from truelike.data.protocol import Interactions, Rows
+from truelike.data.replay import INTERACTIONS
+from truelike.data.seen import SeenBy, SeenPairs, SeenRules, seen_of
 from truelike.data.splits import Split
-from truelike.errors import DataWarning, ParameterError, warn
+from truelike.errors import DataWarning, ParameterError, muted, warn
 
 SeenParts = Literal["train", "validation"]
 
@@ -36,9 +37,13 @@ class Seen:
     ) -> None:
         now = _latest(train, earlier)
         self.n_items = train.n_items
-        self.train, self.earlier = seen_of(train, by, now), None
-        if earlier is not None:
-            self.earlier = seen_of(earlier.with_parts(schema=train.schema), by, now)
+        self.train = seen_of(train, by, now)
+        self.earlier: Rows | None = None
+        if earlier is not None and earlier.times is None and not earlier.kinds:  # nobody knows how long ago
+            self.earlier = earlier if INTERACTIONS in SeenRules.of(by, train.schema).seconds else None
+        elif earlier is not None:
+            with muted():  # it need not have the kinds that the training data has
+                self.earlier = seen_of(earlier.with_parts(schema=train.schema), by, now)
         parts = {"train": self.train, name: self.earlier}
         self.parts = tuple(each for each, there in parts.items() if there is not None)
 

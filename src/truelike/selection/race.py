@@ -40,6 +40,8 @@ from scipy import sparse
 from truelike.core.parameters import changed
 from truelike.core.progress import note
 from truelike.data.dataset import Dataset
+from truelike.data.replay import INTERACTIONS
+from truelike.data.seen import NAME, SeenBy, SeenRules
 from truelike.engines.weights import settings_to_try
 from truelike.errors import muted
 from truelike.evaluation.evaluate import evaluate
@@ -500,6 +502,19 @@ class Race:
         users = np.repeat(np.arange(train.n_users, dtype=np.int32), np.diff(pairs.indptr))
         return Dataset.from_pairs(train.users, train.items, users, pairs.indices.astype(np.int32))
 
+    @cached_property
+    def exclude_seen(self) -> SeenBy:
+        """By which events of the training data items are seen: the interactions alone.
+
+        Models with and without other kinds are so asked for the same lists. The period of the schema counts where
+        repeated interactions were held out, and can be hits.
+        """
+        held_out = self.held_out.recode(self.train.users, self.train.items)[0].csr
+        seconds = SeenRules.of(True, self.train.schema).seconds.get(INTERACTIONS, 0.0)
+        if seconds == math.inf or not self.train.csr.multiply(held_out).nnz:
+            return [NAME]
+        return {NAME: f"{seconds:f}s"}
+
     def _cost(self, candidate: Entrant) -> float:
         """The seconds that a trial is expected to take on two cores."""
         if isinstance(candidate, Blended):  # both are fitted already
@@ -547,8 +562,9 @@ class Race:
         metric, k = parse_measure(self.metric)
         with muted():  # an error is that of the held-out part, and ends the race
             found = evaluate(
-                trial.fitted, self.held_out, ks=k, metrics=metric, n_jobs=self.n_jobs, notes=False, seen=self.seen
-            )
+                trial.fitted, self.held_out, ks=k, metrics=metric, n_jobs=self.n_jobs, notes=False, seen=self.seen,
+                exclude_seen=self.exclude_seen,
+            )  # fmt: skip
         trial.values = found.values[self.metric]
         trial.record["validation"] = {self.metric: float(trial.values.mean())}
         trial.record["seconds"] = round(time.perf_counter() - started, 3)
