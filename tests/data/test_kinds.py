@@ -168,6 +168,8 @@ def test_arguments_that_do_not_fit() -> None:
         tl.read(ROWS, target="buy")
     with pytest.raises(ParameterError, match="kinds needs kind="):
         tl.read(ROWS, kinds={"buy": 1})
+    with pytest.raises(ParameterError, match="kind is False beside kinds="):
+        tl.read(ROWS, kind=False, kinds=SHOP)
     with pytest.raises(ParameterError, match="target is given beside a schema"):
         tl.read(ROWS, kinds=SHOP, target="buy")
     with pytest.raises(DataError, match="there is no column 'quantity'"):

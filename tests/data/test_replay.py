@@ -135,3 +135,9 @@ def test_without_a_schema_signs_of_likes_count_and_typos_are_errors() -> None:
         after(("ann", "gin", "clikc"))
     with pytest.warns(DataWarning, match="1 events have nothing to take back"):
         after(("ann", "gin", "refund"))
+
+
+def test_a_kind_named_remove_means_what_the_schema_says() -> None:
+    known: Known[str] = Known(tl.Schema({"buy": 1, "remove": "negative"}))
+    known.follow([Event("tea", "buy", 1), Event("tea", "remove", 2)])
+    assert (known.pairs(INTERACTIONS), known.pairs("remove")) == ({"tea": (1.0, 1)}, {"tea": (-1.0, 2)})

@@ -98,6 +98,11 @@ def test_periods() -> None:
         ({1: 2}, "the kind 1 is no text"),
         ({"a": {"role": "target", "seen": "soon"}}, "a period is 'soon'"),
         ({"a": 1, "b": {"role": "shown", "seen": "1d"}}, "kind 'b': seen is '1d' of a kind with the role 'shown'"),
+        ({"a": 1, "r": {"role": "cancels", "cancels": 3}}, "kind 'r': cancels is 3; expected kinds of the schema"),
+        (
+            {"a": 1, "b": "shown", "r": {"role": "cancels", "cancels": "b"}},
+            "the kind 'r' cancels 'b'; expected other",
+        ),
         ("buy", "expected what each kind of events means"),
     ],
 )
@@ -122,3 +127,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "other.toml").write_text("weights = 1")
     with pytest.raises(ParameterError, match=r"other\.toml': a schema has a table kinds"):
         tl.Schema.load(tmp_path / "other.toml")
+    (tmp_path / "marked.toml").write_text(
+        "kinds = {buy = 1}", encoding="utf-8-sig"
+    )  # as editors on Windows write it
+    assert tl.Schema.load(tmp_path / "marked.toml").targets == ("buy",)

@@ -53,6 +53,7 @@ RULES: list[tuple[Any, dict[str, float]]] = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:exclude_seen names 'cart'")
 @given(events=st.lists(EVENT, min_size=1, max_size=20))
 def test_seen_is_what_the_rules_say(events: list[tuple[int, int, str, int]]) -> None:
     events = [(0, 0, "buy", 20), (1, 1, "buy", 20), *events]

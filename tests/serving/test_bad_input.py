@@ -104,15 +104,31 @@ def test_paths_lead_nowhere_else(server: Any) -> None:
 
 WRONG = {"time": -1, "type": "DROP TABLE", "user": "", "item": None, "colour": "red"}
 WRONG_TOO = {"time": 1e300, "type": "a" * 100, "user": 2.5}
+TIMES = ["2026-05-01T12:00:00", "2026-05-01", "soon", 1_700_000_000_000, True]
 
 
-@pytest.mark.parametrize("wrong", [*WRONG.items(), *WRONG_TOO.items()], ids=str)
+@pytest.mark.parametrize(
+    "wrong", [*WRONG.items(), *WRONG_TOO.items(), *(("time", each) for each in TIMES)], ids=str
+)
 def test_a_bad_event_is_refused_with_all_beside_it(wrong: tuple[str, Any], server: Any) -> None:
     events = [{"user": "nobody", "item": "1"}, {"user": "u", "item": "i", **dict([wrong])}]
     check(server.ask("/v1/events", {"events": events}), 422, "invalid", "events.1.")
     assert server.ask("/v1/history?user=nobody").status == 404
     check(server.ask("/v1/events", {"events": []}), 422, "invalid")
     check(server.ask("/v1/events", {"events": [{"user": "u", "item": "i"}] * 1_001}), 413, "list_too_long")
+
+
+def test_a_time_without_a_zone_is_refused_with_what_is_expected(server: Any) -> None:
+    event = {"user": "u", "item": "i", "time": "2026-05-01T12:00:00"}
+    check(
+        server.ask("/v1/events", {"events": [event]}), 422, "invalid", "with a time zone such as 2026-05-01T12:00"
+    )
+
+
+def test_a_query_says_true_and_false(server: Any) -> None:
+    for word, value in (("true", True), ("false", False)):
+        asked = server.ask(f"{LIST}?user=1&k=9&exclude_seen={word}")
+        assert asked.json["items"] == server.ask(LIST, {"user": "1", "k": 9, "exclude_seen": value}).json["items"]
 
 
 def test_odd_ids_are_kept_as_they_are(server: Any) -> None:

@@ -328,6 +328,22 @@ def test_kinds_that_count_stay_when_a_user_clicks(
     assert np.corrcoef(folded, trained)[0, 1] > 0.97
 
 
+@pytest.mark.parametrize(
+    "model", ["IALS:factors=4:epochs=2", "EASE:weighting=linear", "ItemKNN", "SoftmaxMF:factors=4:epochs=2"]
+)
+def test_a_new_user_of_whom_another_kind_is_known_has_a_list(
+    model: str, shop: Any, snapshot: Callable[..., ServedModel]
+) -> None:
+    served = snapshot(fitted(tl.WeightedKinds(model=model, weights={"view": 0.5, "dislike": -0.5}), shop))
+    viewed = served.who(None, [Event("i9", "view")])
+    assert viewed.source == "fold_in"
+    assert len(served.recommend(viewed, RankOptions(k=3))) == 3
+    disliked = served.who(None, [Event("i9", "dislike")])
+    assert not disliked.is_known
+    for rule in (True, ["dislike"]):
+        assert "i9" not in ids(served, served.recommend(disliked, RankOptions(k=100, exclude_seen=rule)))
+
+
 def test_kinds_are_checked(shop: Any, snapshot: Callable[..., ServedModel]) -> None:
     served = snapshot(fitted(tl.ItemPop(), shop))
     served.check_kind("buy")

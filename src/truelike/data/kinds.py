@@ -33,6 +33,10 @@ def schema_of(kind: Any, kinds: Any, target: Any) -> Schema | None:
         if target is not None:
             raise ParameterError('target needs kinds=, e.g. kinds={"view": 0.2, "buy": 1}')
         return None
+    if isinstance(kind, bool):
+        raise ParameterError(
+            f"kind is {kind!r} beside kinds=, which needs the name of a column; leave one of them out"
+        )
     if isinstance(kinds, (str, os.PathLike)):
         schema = Schema.load(kinds)
     elif isinstance(kinds, Schema):

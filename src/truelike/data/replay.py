@@ -14,7 +14,7 @@ from truelike.data.schema import Kind, Schema
 
 Item = TypeVar("Item", bound=Hashable)
 INTERACTIONS = ""  # stands for the targets among the kinds
-REMOVE = "remove"  # takes back all that is known of a user and an item
+REMOVE = "remove"  # takes back all that is known of a user and an item, unless a schema declares it
 
 
 class Event(NamedTuple, Generic[Item]):
@@ -61,7 +61,7 @@ class Known(Generic[Item]):
     def follow(self, events: Iterable[Event[Item]]) -> None:
         """Let events happen, one after the other, all of which are of declared kinds."""
         for event in events:
-            if event.kind == REMOVE:
+            if event.kind == REMOVE and REMOVE not in self.schema.kinds:
                 found = [each.pop(event.item, None) for each in self._parts.values()]
                 self.unmatched += not any(found)
                 continue

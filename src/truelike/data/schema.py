@@ -27,6 +27,7 @@ SEEN_BY_ROLE = (
     "negative",
     "cancels",
 )  # what makes an item seen for ever, unless it is declared otherwise
+NOT_CANCELLED = ("cancels", "shown", "ignored")
 KEYS = ("role", "weight", "seen", "cancels")
 
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -130,6 +131,8 @@ class Kind:
             raise ParameterError(
                 f"seen is {seen!r} of a kind with the role {self.role!r}, which is not kept for lists"
             )
+        if not isinstance(self.cancels, Iterable):
+            raise ParameterError(f"cancels is {self.cancels!r}; expected kinds of the schema")
         names = (self.cancels,) if isinstance(self.cancels, str) else tuple(map(str, self.cancels))
         if names and self.role != "cancels":
             raise ParameterError(
@@ -213,10 +216,11 @@ class Schema:
             raise ParameterError('no kind is a target (has a positive weight, or the role "target"), so there would '
                                  "be no interactions")  # fmt: skip
         for name, kind in found.items():
-            unknown = [each for each in kind.cancels if each not in found or found[each].role == "cancels"]
+            unknown = [each for each in kind.cancels if each not in found or found[each].role in NOT_CANCELLED]
             if unknown:
                 raise ParameterError(
-                    f"the kind {name!r} cancels {some(map(repr, unknown))}; expected other kinds of the schema"
+                    f"the kind {name!r} cancels {some(map(repr, unknown))}; expected other kinds of the schema, "
+                    "targets, evidence or negative ones"
                 )
             if kind.role == "cancels" and not kind.cancels:
                 found[name] = Kind(role="cancels", weight=kind.weight, seen=kind.seen, cancels=targets)
@@ -235,7 +239,7 @@ class Schema:
         ('buy',)
         """
         try:
-            content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+            content = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
         except OSError as error:
             raise DataError(f"cannot read {str(path)!r}: {error.strerror}") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -100,7 +100,10 @@ def seen_of(train: Interactions, rule: SeenBy, now: int | None = None) -> Rows |
 
 def _say_missing(train: Interactions, rules: SeenRules) -> None:
     """A warning that names the kinds of which nothing is known, since lists cannot leave them out."""
-    missing = [name for name in rules.seconds if name != INTERACTIONS and name not in train.kinds]
+    kinds = {} if train.schema is None else train.schema.kinds
+    missing = [
+        name for name in rules.seconds if name in kinds and name not in train.kinds and not kinds[name].seen
+    ]
     if missing:
         warn(
             f"exclude_seen names {some(map(repr, missing))}, of which nothing is known, so nothing is left out for it. "

@@ -149,7 +149,7 @@ class Rules:
         place = as_path(path)
         check_file(place)
         try:
-            found = tomllib.loads(place.read_text(encoding="utf-8"))
+            found = tomllib.loads(place.read_text(encoding="utf-8-sig"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
             raise DataError(
                 f"the rules cannot be read from {quoted(path)}: {some([error], longest=300)}"

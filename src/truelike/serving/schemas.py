@@ -5,6 +5,8 @@ Ids are texts in answers. In requests, whole numbers are taken as texts, too.
 
 from __future__ import annotations
 
+import contextlib
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
@@ -25,11 +27,35 @@ MOST_EVENTS = 1_000
 MOST_K = 1_000
 MOST_RANK = 10_000  # k + offset
 MOST_CAPS = 20  # columns of `at_most`
+LATEST = 4e9  # seconds since 1970
 
 
 def _text(value: object) -> object:
     """A whole number as text."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _yes_or_no(value: object) -> object:
+    """The words true and false of a query, as what they are."""
+    return {"true": True, "false": False}.get(value.strip().lower(), value) if isinstance(value, str) else value
+
+
+def _moment(value: object) -> object:
+    """A time of an event: seconds, or a time in text with a zone."""
+    if value is None or isinstance(value, datetime):
+        return value
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= LATEST:
+        return float(value)
+    with contextlib.suppress(ValueError):
+        if (
+            isinstance(value, str)
+            and (found := datetime.fromisoformat(value)).tzinfo is not None
+            and found.year >= 1970
+        ):
+            return found
+    raise ValueError(
+        "it must be seconds since 1970, or a date and a time with a time zone such as 2026-05-01T12:00:00Z"
+    )
 
 
 _Text = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
@@ -101,7 +127,7 @@ class ListOptions(_Request):
 class RankOptions(ListOptions):
     """What lists for users have in common."""
 
-    exclude_seen: bool | str | list[str] | dict[str, bool | str] = Field(
+    exclude_seen: Annotated[bool | str | list[str] | dict[str, bool | str], BeforeValidator(_yes_or_no)] = Field(
         True,
         description="Leave out the items that the user has seen: by the kinds of events that the schema of the model "
         "says. Or a period such as 30d; or kinds of events; or a period for each kind.",
@@ -269,11 +295,13 @@ class Event(_Request):
         "purchase, like, dislike, refund and other usual words, of which signs of a like are interactions. `remove` "
         "takes back all that is known of the user and the item. Another word is refused, with those that are known.",
     )  # fmt: skip
-    time: Annotated[float, Field(ge=0, le=4e9)] | AwareDatetime | None = Field(
-        None,
-        description="Seconds since 1970, or a time by ISO 8601 with a time zone, at most a day ahead. Default: when "
-        "the server got it.",
-        examples=[1_700_000_000, "2026-05-01T12:00:00Z"],
+    time: Annotated[Annotated[float, Field(ge=0, le=LATEST)] | AwareDatetime | None, BeforeValidator(_moment)] = (
+        Field(
+            None,
+            description="Seconds since 1970, or a time by ISO 8601 with a time zone, at most a day ahead. Default: "
+            "when the server got it.",
+            examples=[1_700_000_000, "2026-05-01T12:00:00Z"],
+        )
     )
     quantity: float | None = Field(
         None, gt=0, le=1e9, description="Of a kind whose weight is a column: its value. Default: 1."

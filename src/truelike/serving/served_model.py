@@ -239,9 +239,13 @@ class ServedModel:
         }
         seen, n_items = self._seen_after(known, self._rules), len(set().union(*changed.values()))
         who = Who(user, None, seen, n_items, known=known)
-        if not any(changed.get(name) for name in (INTERACTIONS, *self.scorer.kinds)):
+        learned_from = (INTERACTIONS, *self.scorer.kinds)
+        if not any(changed.get(name) for name in learned_from):
             return who
-        return who._replace(history=self._folded(known)) if known.pairs(INTERACTIONS) else who._replace(user=None)
+        history = self._folded(known) if any(map(known.pairs, learned_from)) else None
+        if history is None or not (history.data > 0).any():  # nothing is known but what counts against items
+            return who._replace(user=None)
+        return who._replace(history=history)
 
     def _changed(self, before: Pairs, after: Pairs) -> set[int]:
         """The items of which something else is known. To most models it matters only whether there is a pair."""
@@ -279,7 +283,7 @@ class ServedModel:
         """The items that a list leaves out, by an argument `exclude_seen`."""
         if exclude_seen is True:
             return who.seen
-        if exclude_seen is False or not who.is_known:
+        if exclude_seen is False:
             return NO_ITEMS
         rules = SeenRules.of(exclude_seen, self.schema)
         if who.known is not None:
