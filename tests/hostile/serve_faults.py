@@ -37,10 +37,12 @@ DESCRIPTORS, IDLE = 128, 200  # of each process, and connections without a reque
 
 
 @contextlib.contextmanager
-def small_disk(place: Path) -> Iterator[Path]:
-    """A file system of 16 MB in memory; an OSError if it cannot be mounted."""
+def small_disk(place: Path, size: int = 16) -> Iterator[Path]:
+    """A file system of some MB in memory; an OSError if it cannot be mounted."""
     place.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(place)], check=False).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}m", "tmpfs", str(place)], check=False
+    ).returncode:
         raise OSError("file systems cannot be mounted here")
     try:
         yield place
@@ -85,7 +87,7 @@ class Trial:
         """Let everything fail, as often as asked. Counts what was answered."""
         served = self.place / "served"
         save(self.models["popular"], served)
-        with small_disk(self.place / "run") as run, small_disk(self.place / "events") as events:
+        with small_disk(self.place / "run") as run, small_disk(self.place / "events", 16 * times) as events:
             options = ("--workers", "2", "--watch", "0.3", "--runtime-directory", run, "--events", events / "kept")
             with Server(self.place, served, *options, key=KEY) as self.server:
                 self._limit_descriptors()
