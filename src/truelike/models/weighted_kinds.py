@@ -79,9 +79,10 @@ class WeightedKinds(Recommender):
     Parameters
     ----------
     model : str, default 'IALS'
-        The model, with parameters after colons: "IALS:factors=64:regularization=0.01". Not a model of features. Its
-        `weighting` is "linear" over all kinds; if it is given, it decides how repeated interactions count. A model
-        without `weighting` counts each pair of a positive weight as an interaction.
+        The model, with parameters after colons: "IALS:factors=64:regularization=0.01". Not a model of features. A
+        factorization counts pairs by their weights: its `weighting` is "linear" over all kinds, and if it is given, it
+        decides how repeated interactions count. A model of items counts each pair of a positive weight as an
+        interaction, unless `weighting` is given.
     weights : mapping or None, default None
         The weight of each kind by its name, e.g. {"cart": 0.5, "dislike": -0.3}; kinds that are not named are left
         out. None: the weights of the data, divided by that of the interactions, of all kinds but such that cancel
@@ -107,7 +108,7 @@ class WeightedKinds(Recommender):
     >>> data = tl.read(log, kind="event", kinds={"buy": 1, "cart": 0.3}, target="buy")
     >>> tl.ItemKNN().fit(data).recommend("ann", k=1)["item_id"].to_list()
     ['tea']
-    >>> model = tl.WeightedKinds(model="ItemKNN", weights={"cart": 1.0}).fit(data)
+    >>> model = tl.WeightedKinds(model="ItemKNN", weights={"cart": 0.5}).fit(data)
     >>> model.recommend("ann", k=1)["item_id"].to_list()
     ['gin']
     """
@@ -143,7 +144,7 @@ class WeightedKinds(Recommender):
         found = _counting(Feedback(train.csr, train.times), values / values.mean())
         for name, kind in positive.items():
             found = found.merge(_counting(kind, weights[name] * repetitions(kind)))
-        if "weighting" in model.get_params():
+        if counts_pairs_by_weight(model):
             model.set_params(weighting="linear")
         return model, train.with_parts(csr=found.csr, times=found.times, kinds={})
 
@@ -244,6 +245,19 @@ class WeightedKinds(Recommender):
     def _inner_weighting(self) -> Weighting:
         found: Weighting = getattr(self._inner(), "weighting", "none")
         return found
+
+
+def counts_pairs_by_weight(model: Recommender) -> bool:
+    """Whether a model of several kinds counts a pair by its weight; if not, each pair counts the same.
+
+    In a factorization a weight is the confidence in a pair. In a model of items it is a value, and weights of kinds
+    made the lists of `ItemKNN` worse on held-out purchases (docs/explanation/kinds.md). So there they are asked for.
+
+    >>> import truelike as tl
+    >>> [counts_pairs_by_weight(model) for model in (tl.IALS(), tl.ItemKNN(), tl.ItemKNN(weighting="linear"))]
+    [True, False, True]
+    """
+    return "weighting" in model.get_params() and (model.scores_by_vectors or "weighting" in model.given)
 
 
 def _learned(model: Recommender, kinds: Kinds, weights: Weights) -> dict[str, Any]:

@@ -54,7 +54,7 @@ from truelike.models.exact_mf import ExactBPO, ExactMF, SoftmaxMF, default_learn
 from truelike.models.ials import usual_weights
 from truelike.models.objective_names import kind_of
 from truelike.models.registry import build
-from truelike.models.weighted_kinds import WeightedKinds
+from truelike.models.weighted_kinds import WeightedKinds, counts_pairs_by_weight
 from truelike.selection.search import no_result
 from truelike.selection.space import SearchSpace
 from truelike.selection.trials import Trial, recorded
@@ -384,7 +384,7 @@ class Race:
         dearest: float,
     ) -> None:  # fmt: skip
         """Try weights of a kind beside those that are kept."""
-        counts, best = "weighting" in build(base.family.name, {}).get_params(), without
+        counts, best = counts_pairs_by_weight(build(base.family.name, {})), without
         for path in WEIGHT_PATHS if counts else PATHS_WITHOUT_WEIGHTING:
             if path[0] < 0 and best is not without:
                 return
