@@ -126,6 +126,7 @@ class Results:
 def measured(model: Any, held_out: tl.Dataset, left_out: tl.Dataset) -> list[Any]:
     """NDCG and recall of each user, on all pairs and without those of `left_out`."""
     options: dict[str, Any] = {"ks": (20,), "metrics": ("ndcg", "recall"), "n_jobs": 1, "notes": False}
+    options["exclude_seen"] = "interactions"  # dislikes, which the second figure leaves out, stay in the first
     both = [tl.evaluate(model, held_out, **options), tl.evaluate(model, held_out, seen=left_out, **options)]
     return [each[name] for each in (one.values for one in both) for name in ("ndcg@20", "recall@20")]
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import polars as pl
 import pytest
-from truelike.serving.budget import limited
 
 import truelike as tl
 from truelike.errors import ParameterError, UnknownIdError
+from truelike.rules.budget import limited
 from truelike.serving.events import Event
 from truelike.serving.schemas import (
     BatchRequest,

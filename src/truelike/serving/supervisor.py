@@ -94,6 +94,7 @@ class _Slot:
     worker: _Worker | None = None
     failures: int = 0
     after: float = 0.0
+    served: bool = False  # whether a worker of it was ever ready
 
 
 @dataclass
@@ -373,18 +374,19 @@ class Supervisor:
         """Start a worker for each that died, replace those that give no sign of life, and note what is wrong."""
         silent = {}
         for slot in self._slots:
-            worker = slot.worker
-            if worker is None and time.monotonic() >= slot.after:
+            if slot.worker is None and time.monotonic() >= slot.after:
                 self._fill(slot)
-            elif worker is None:
+            worker = slot.worker
+            if worker is None:
                 silent["workers"] = "a worker could not be started; the log has the reason"
-            else:
-                if worker.ready and worker.channel.silence() > SILENT:
-                    seconds = worker.channel.silence()
-                    silent["workers"] = (
-                        f"worker {worker.process.pid} has given no sign of life for {seconds:.0f} s"
-                    )
-                self._look_at_worker(slot, worker)
+                continue
+            if worker.ready and worker.channel.silence() > SILENT:
+                seconds = worker.channel.silence()
+                silent["workers"] = f"worker {worker.process.pid} has given no sign of life for {seconds:.0f} s"
+            elif slot.served and not worker.ready:
+                silent["workers"] = "a worker has ended, and another one is starting"
+            slot.served = slot.served or worker.ready
+            self._look_at_worker(slot, worker)
         if silent.keys() != self._silent.keys():
             self._beaten = 0.0
         self._silent = silent
