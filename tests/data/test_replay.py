@@ -137,6 +137,14 @@ def test_without_a_schema_signs_of_likes_count_and_typos_are_errors() -> None:
         after(("ann", "gin", "refund"))
 
 
+def test_of_rows_of_a_log_the_weight_of_the_target_is_taken_back() -> None:
+    kinds = {"cart": 0.3, "buy": {"role": "target"}, "undo": {"role": "cancels", "cancels": ["cart", "buy"]}}
+    known: Known[str] = Known(tl.Schema(kinds))
+    known.add(INTERACTIONS, "tea", 2.0, 5)
+    known.follow([Event("tea", "undo", 6)])
+    assert known.pairs(INTERACTIONS) == {"tea": (1.0, 5)}
+
+
 def test_a_kind_named_remove_means_what_the_schema_says() -> None:
     known: Known[str] = Known(tl.Schema({"buy": 1, "remove": "negative"}))
     known.follow([Event("tea", "buy", 1), Event("tea", "remove", 2)])

@@ -11,7 +11,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import truelike as tl
-from truelike.errors import DataError, ParameterError
+from truelike.errors import DataError, DataWarning, ParameterError
 
 USERS, ITEMS = 60, 40
 QUICK = "IALS:factors=8:regularization=0.02:unobserved_weight=0.2"
@@ -151,6 +151,27 @@ def test_a_loaded_model_answers_and_continues_as_the_one_that_was_saved(
     for each in (model, again):
         each.partial_fit(more, progress=False)
     assert again.recommend(k=5).equals(model.recommend(k=5))
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_night_of_kinds_counts_once_and_the_next_one_beside_it(saved: bool, tmp_path: Path) -> None:
+    def night(day: int, *pairs: tuple[str, str, str]) -> Any:
+        rows = [(*pair, day) for pair in pairs]
+        frame = pl.DataFrame(rows, schema=["user", "item", "event", "time"], orient="row")
+        return tl.read(frame, kind="event", kinds={"buy": 1, "cart": 0.5}, target="buy")
+
+    log = [("ann", "tea", "buy"), ("bob", "rum", "buy"), ("ann", "rum", "cart"), ("bob", "tea", "cart")]
+    model = tl.WeightedKinds(model="ItemKNN", weights={"cart": 0.3}).fit(night(1, *log))
+    if saved:
+        model.save(tmp_path / "model")
+        model = tl.load(tmp_path / "model")
+    second = night(2, ("ann", "gin", "buy"), ("ann", "gin", "cart"))
+    model.partial_fit(second)
+    with pytest.warns(DataWarning, match="they are the same, and left out"):
+        model.partial_fit(second)
+    model.partial_fit(night(3, ("bob", "gin", "buy"), ("bob", "ale", "cart")))
+    carts = model.kinds_["cart"].csr
+    assert (carts.nnz, carts.data.tolist()) == (4, [0.5] * 4)
 
 
 def test_a_kind_that_the_data_lacks_is_an_error(data: Any) -> None:

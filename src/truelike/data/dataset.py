@@ -419,23 +419,19 @@ class Dataset:
         )
 
     def without_repeated(self, known: Dataset) -> Dataset:
-        """The interactions, but those of a pair and a time that another dataset of the same users and items has.
+        """All but interactions and kinds of a pair and a time that another dataset of the same users and items has.
 
         >>> import truelike as tl
         >>> night = tl.read([("ann", "tea", 1, 5), ("ann", "rum", 1, 6)])
         >>> night.without_repeated(night).n_interactions
         0
         """
-        if self.times is None or known.times is None:
-            return self
-        pairs, others = (
-            each.entry_users.astype(np.int64) * self.n_items + each.csr.indices for each in (self, known)
-        )
-        at = np.minimum(np.searchsorted(others, pairs), max(len(others) - 1, 0))
-        repeated = (
-            (others[at] == pairs) & (known.times[at] == self.times) if len(others) else np.zeros(len(pairs), bool)
-        )
-        return self.select(~repeated)
+        found = Feedback(self.csr, self.times).without_repeated(Feedback(known.csr, known.times))
+        kinds = {
+            name: kind.without_repeated(known.kinds[name]) if name in known.kinds else kind
+            for name, kind in self.kinds.items()
+        }
+        return self.with_parts(csr=found.csr, times=found.times, kinds=kinds)
 
     def merge(self, other: Dataset) -> Dataset:
         """What is known of two datasets with the same users and items.

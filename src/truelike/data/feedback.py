@@ -81,6 +81,17 @@ class Feedback:
         csr, entries = rows.recode(self.csr, users, items, shape)
         return Feedback(csr, rows.taken(self.times, entries))
 
+    def without_repeated(self, known: Feedback) -> Feedback:
+        """The entries, but those of a pair and a time that another one of the same shape has; all without times."""
+        if self.times is None or known.times is None or not known.csr.nnz:
+            return self
+        n_items = self.csr.shape[1]
+        pairs, others = (
+            rows.users_of(each.csr).astype(np.int64) * n_items + each.csr.indices for each in (self, known)
+        )
+        at = np.minimum(np.searchsorted(others, pairs), len(others) - 1)
+        return self.select(~((others[at] == pairs) & (known.times[at] == self.times)))
+
     def merge(self, other: Feedback) -> Feedback:
         """The entries of both; those of the same pair are merged (sum of weights, latest time)."""
         both = (self, other)

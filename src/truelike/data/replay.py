@@ -126,7 +126,9 @@ class Known(Generic[Item]):
         """The weight of one event of a part: of rows of a log that of the first kind that may be in it."""
         if part.kind is not None and part.kind in self.schema.targets:
             return abs(part.weight)
-        first = self.schema.kinds[kind.cancels[0] if part.kind is None else part.kind]
+        targets = self.schema.targets
+        of_log = next((name for name in kind.cancels if name in targets), targets[0])
+        first = self.schema.kinds[of_log if part.kind is None else part.kind]
         return abs(part.weight) if first.column is not None else abs(first.factor)
 
     def _place(self, name: str) -> str:

@@ -145,6 +145,10 @@ class Recommender(Answers):
             "model.fit(model.train_.without_users(users))"
         )
 
+    def _known_data(self) -> Dataset | Blocks:
+        """The training data that `partial_fit` adds to. May implement, for what a saved model has of it elsewhere."""
+        return self.train_
+
     def _part_train(self, train: Dataset) -> Dataset:
         """The training data of the fitted models that this one is made of. Default: its own."""
         return train
@@ -263,7 +267,8 @@ class Recommender(Answers):
         """Continue from the learned parameters with more interactions; new users and items are added.
 
         The interactions are added to the training data. Those of a user, an item and a time that are there already,
-        such as the same night once more, are left out, with a warning. Models that are trained in epochs are trained on
+        such as the same night once more, are left out, with a warning; so are the rows of other kinds. A refund takes
+        back what is in `more`, not what is in the training data. Models that are trained in epochs are trained on
         all of it for a few more; the others are computed again. A model that was never fitted is fitted.
 
         Parameters
@@ -280,7 +285,7 @@ class Recommender(Answers):
         if not self._is_fitted:
             self.fit(more, progress=progress)
             return self
-        known = self.train_
+        known = self._known_data()
         if isinstance(known, Blocks) or isinstance(more, Blocks):
             raise ParameterError(
                 f"{self.name} was trained on blocks, or is to be, and partial_fit takes a Dataset. Build the blocks of "

@@ -183,12 +183,9 @@ class WeightedKinds(Recommender):
         return self._inner()._counts_weights()
 
     def _fit(self, train: Dataset, options: FitOptions) -> Mapping[str, Any]:
-        return self._fitted(train, train.kinds, options.without("validation"))
-
-    def _fitted(self, train: Dataset, kinds: Kinds, options: FitOptions) -> Mapping[str, Any]:
-        weights = self._weights_for(train.with_parts(kinds=kinds))
-        model, combined = self._combined(train, kinds, weights)
-        return _learned(model.fit_with(combined, options), kinds, weights)
+        weights = self._weights_for(train)
+        model, combined = self._combined(train, train.kinds, weights)
+        return _learned(model.fit_with(combined, options.without("validation")), train.kinds, weights)
 
     def around(self, model: Recommender, train: Dataset) -> Self:
         """A copy around its model, which is fitted already: what `fit` gives where no weight is above 0."""
@@ -196,15 +193,8 @@ class WeightedKinds(Recommender):
         inner = model.with_train(self._combined(train, train.kinds, weights)[1])
         return self.with_learned(train, _learned(inner, train.kinds, weights))
 
-    def _update(
-        self, train: Dataset, users: Codes, items: Codes, epochs: int, progress: bool
-    ) -> Mapping[str, Any]:
-        kinds, before = dict(train.kinds), self.train_
-        for name, kind in self.kinds_.items():
-            if name not in before.kinds:  # the training data of a loaded model has not all of them
-                old = kind.recode(users, items, train.csr.shape)
-                kinds[name] = old.merge(kinds[name]) if name in kinds else old
-        return self._fitted(train, kinds, FitOptions(progress=progress))
+    def _known_data(self) -> Dataset:
+        return self.train_.with_parts(kinds={**self.train_.kinds, **self.kinds_})
 
     def _of_users(self, train: Dataset, users: Codes) -> Mapping[str, Any]:
         row = np.full(self.train_.n_users, -1, dtype=np.int32)
