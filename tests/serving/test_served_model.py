@@ -276,6 +276,15 @@ def test_lists_follow_the_schema_and_the_events(shop: Any, snapshot: Callable[..
     assert listed(served, exclude_seen=False) == every
 
 
+def test_a_kind_that_the_model_does_not_keep_is_said(shop: Any, snapshot: Callable[..., ServedModel]) -> None:
+    schema = tl.Schema({**SHOP.kinds, "view": tl.Kind()}, SHOP.column)
+    served = snapshot(fitted(tl.ItemPop(), shop.with_parts(schema=schema)))
+    (said,) = served.unknown(RankOptions(exclude_seen=["buy", "view"]))
+    assert said.startswith("exclude_seen names 'view', of which nothing is known")
+    assert served.unknown(RankOptions(exclude_seen=["buy", "dislike"])) == []
+    assert served.unknown(RankOptions(exclude_seen="30d")) == []
+
+
 def test_what_does_not_count_changes_no_scores(shop: Any, snapshot: Callable[..., ServedModel]) -> None:
     served = snapshot(fitted(tl.IALS(factors=8, epochs=2), shop))
     row = served.users.row("ann")

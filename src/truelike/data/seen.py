@@ -79,8 +79,8 @@ def seen_of(train: Interactions, rule: SeenBy, now: int | None = None) -> Rows |
     [[1.0, 0.0]]
     """
     rules = SeenRules.of(rule, train.schema)
-    if not isinstance(rule, (bool, np.bool_)):
-        _say_missing(train, rules)
+    if sentence := missing(rules, train.schema, train.kinds):
+        warn(sentence, DataWarning)
     if not rules.seconds:
         return None
     parts = rules.seconds.keys() - {INTERACTIONS}
@@ -98,18 +98,20 @@ def seen_of(train: Interactions, rule: SeenBy, now: int | None = None) -> Rows |
     return SeenPairs(_union(matrices, (data.n_users, data.n_items))) if matrices else None
 
 
-def _say_missing(train: Interactions, rules: SeenRules) -> None:
-    """A warning that names the kinds of which nothing is known, since lists cannot leave them out."""
-    kinds = {} if train.schema is None else train.schema.kinds
-    missing = [
-        name for name in rules.seconds if name in kinds and name not in train.kinds and not kinds[name].seen
-    ]
-    if missing:
-        warn(
-            f"exclude_seen names {some(map(repr, missing))}, of which nothing is known, so nothing is left out for it. "
-            "A saved model keeps the kinds that make an item seen by its schema.",
-            DataWarning,
-        )
+def missing(rules: SeenRules, schema: Schema | None, there: Iterable[str]) -> str | None:
+    """A sentence that names the kinds of which nothing is known, so that lists cannot leave them out; None without any.
+
+    >>> missing(SeenRules({"view": 60.0}), Schema({"buy": 1, "view": "evidence"}), ["cart"])
+    "exclude_seen names 'view', of which nothing is known, so nothing is left out for it. A saved model keeps ..."
+    """
+    kinds, known = {} if schema is None else schema.kinds, set(there)
+    found = [name for name in rules.seconds if name in kinds and name not in known and not kinds[name].seen]
+    if not found:
+        return None
+    return (
+        f"exclude_seen names {some(map(repr, found))}, of which nothing is known, so nothing is left out for it. "
+        "A saved model keeps the kinds that make an item seen by its schema."
+    )
 
 
 class SeenPairs:

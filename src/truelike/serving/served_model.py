@@ -23,7 +23,7 @@ from truelike.data.ids import Codes
 from truelike.data.moments import in_units_of, units_per_second
 from truelike.data.replay import INTERACTIONS, REMOVE, Event, Known
 from truelike.data.schema import undeclared
-from truelike.data.seen import SeenBy, SeenRules
+from truelike.data.seen import SeenBy, SeenRules, missing
 from truelike.errors import ParameterError, some
 from truelike.models.explain import Contributions, explain
 from truelike.models.label_noise import Likes
@@ -466,6 +466,9 @@ class ServedModel:
         for what, ids in (("candidates", options.candidates), ("excluded items", options.exclude)):
             if ids:
                 say_unknown(said, what, ids, self._found(ids))
+        if isinstance(options, RankOptions) and not isinstance(options.exclude_seen, bool):
+            rules = SeenRules.of(options.exclude_seen, self.schema)
+            said += filter(None, [missing(rules, self.schema, self._parts)])
         return said
 
     def scores(self, who: Who) -> Floats:
