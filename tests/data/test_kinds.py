@@ -157,6 +157,11 @@ def test_a_log_without_kinds_with_negative_weights() -> None:
     assert data.to_frame().rows() == [("ann", "tea", 2.0, 1)]
 
 
+def test_a_period_needs_times() -> None:
+    with pytest.raises(DataError, match="for how long 'view' makes an item seen, and the log has no times"):
+        tl.read(ROWS.drop("time"), kinds=SHOP)
+
+
 def test_a_refund_without_a_purchase_is_counted() -> None:
     rows = log(("ann", "tea", "refund", 1, 1.0), ("ann", "tea", "buy", 2, 1.0))
     with pytest.warns(DataWarning, match="1 of 1 'refund' rows have no earlier event of the user and the item"):

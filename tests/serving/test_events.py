@@ -17,7 +17,7 @@ import polars as pl
 import pytest
 
 import truelike as tl
-from truelike.errors import DataWarning, StorageError
+from truelike.errors import DataWarning, ParameterError, StorageError
 from truelike.serving import events as module
 from truelike.serving.event_data import with_events
 from truelike.serving.events import (
@@ -276,6 +276,12 @@ def test_a_file_of_an_older_version_is_read_and_brought_up_to_date(tmp_path: Pat
     store.append([event("ann", "rum")._replace(quantity=2.0)])
     assert [(each.item, each.quantity) for each in store.of("ann")] == [("tea", None), ("rum", 2.0)]
     assert read_events(tmp_path).head(1).equals(before)
+
+
+@pytest.mark.parametrize("days", [-1.0, float("nan"), 1e9])
+def test_days_that_are_none_are_refused(days: float, tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match="days is"):
+        prune_events(tmp_path, days)
 
 
 def test_old_events_are_deleted_and_nothing_comes_back(tmp_path: Path) -> None:

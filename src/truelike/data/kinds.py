@@ -63,6 +63,13 @@ def dataset_of_kinds(rows: EncodedRows, schema: Schema | None, on_bad_rows: str 
         schema = _usual(names, counts, rows.columns)
         note(f"kinds of the column {rows.columns.kind!r} by their usual meaning: {schema}")
     schema.check_known(counts)
+    if rows.times is None and (
+        timed := [name for name, kind in schema.kinds.items() if isinstance(kind.seen, str)]
+    ):
+        raise DataError(
+            f"the schema says for how long {some(map(repr, timed))} makes an item seen, and the log has no times: name "
+            "their column with time=..., or declare seen as true or false"
+        )
     numbered = np.array([list(schema.kinds).index(name) for name in names])[codes]
     return _Events(rows, schema, numbered, _weights(rows, schema, numbered, on_bad_rows)).dataset(set(names))
 
@@ -200,7 +207,8 @@ def _cancelled_rows(
 
 def _report(found: Cancelled, what: str) -> None:
     """Say what was cancelled; a warning if some rows had nothing to cancel."""
-    note(f"{found.n_taking - found.unmatched:,} {what} take back events of {found.n_pairs:,} pairs (user, item)")
+    if taken := found.n_taking - found.unmatched:
+        note(f"{taken:,} {what} take back events of {found.n_pairs:,} pairs (user, item)")
     if found.unmatched:
         warn(
             f"{found.unmatched:,} of {found.n_taking:,} {what} have no earlier event of the user and the item to take "

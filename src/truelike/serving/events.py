@@ -30,6 +30,7 @@ import polars as pl
 from truelike.core.files import check_file, new_file, replacing_file
 from truelike.core.forks import check_not_forked
 from truelike.data import replay
+from truelike.data.checks import check_number
 from truelike.errors import EventsUnavailableError, StorageError, TruelikeError, quoted
 
 FILE = "events.sqlite"
@@ -262,6 +263,7 @@ def prune_events(directory: str | Path, days: float) -> int:
     >>> prune_events(place, 365)
     1
     """
+    check_number("days", days, low=0, high=36_500)
     path = _existing(directory)
     oldest = round(1e6 * (time.time() - 86_400 * days))
     deleted = 0
