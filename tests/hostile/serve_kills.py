@@ -36,7 +36,7 @@ store = EventStore(sys.argv[1])
 for n in range(int(sys.argv[3])):
     store.append([Event(sys.argv[2], f"{sys.argv[2]}-{n}-{part}", "click") for part in range(2)])
     print(n, flush=True)
-    assert list(store.of(sys.argv[2]))[-1] == f"{sys.argv[2]}-{n}-1"
+    assert store.of(sys.argv[2])[-1].item == f"{sys.argv[2]}-{n}-1"
 """
 
 

@@ -237,6 +237,7 @@ def test_without_names_all_models_are_run_except_networks_and_the_classes_of_pre
         "SampledListMF",
         "AutoRecommender",
         "Blend",
+        "WeightedKinds",
         "ImpressionMF",
         "ExposureMF",
         "Trending",
