@@ -152,6 +152,14 @@ def test_weights_add_up_and_a_row_of_weight_zero_is_not_an_interaction() -> None
     assert [row[:3] for row in rows_of(data)] == [(1, 1, 5.5), (2, 2, 1.0)]
 
 
+def test_what_is_lost_with_zeros_is_counted_for_ids_of_several_types() -> None:
+    rows = [{"user": 1, "item": "x", "weight": 0}, {"user": "a", "item": 2, "weight": 1}]
+    with pytest.warns(
+        DataWarning, match="left out 1 row of weight 0 .* and so 1 user and 1 item without another row"
+    ):
+        assert tl.read(rows).n_interactions == 1
+
+
 def test_what_is_lost_with_rows_of_weight_zero_is_counted() -> None:
     rows = {"user": [*"aabcc"], "item": [1, 2, 1, 3, 1], "qty": [2, 0, 0, 0, 1], "stars": [5, 5, 5, 1, 5]}
     message = r"left out 3 rows of weight 0 \(column 'qty'\), and so 1 user and 2 items without another row"

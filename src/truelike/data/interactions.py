@@ -218,8 +218,11 @@ def _leave_out_zeros(rows: Rows[Columns], weights: pl.Series) -> None:
         return
 
     def lost(column: str, role: str) -> int:
-        ids, kept = (normalise(rows.frame[column].filter(mask), role)[0].unique() for mask in (zero, rows.good))
-        return int((~ids.is_in(kept.implode())).sum())
+        ids, kept = (
+            {str(each) for each in normalise(rows.frame[column].filter(mask), role)[0].unique()}
+            for mask in (zero, rows.good)
+        )
+        return len(ids - kept)
 
     n, columns = int(zero.sum()), rows.columns
     warn_of_zeros(n, str(columns.weight), users=lost(columns.user, "user"), items=lost(columns.item, "item"))
