@@ -87,6 +87,7 @@ def test_without_a_schema_it_is_the_training_data_itself() -> None:
         (["shown"], "exclude_seen names the kind 'shown'; there are 'interactions', 'view'"),
         ({"buy": 3}, "exclude_seen is 3; expected true, false or a period"),
         (3, "exclude_seen is 3; it must be True, False, a period"),
+        (np.array(1), "exclude_seen is array"),
     ],
 )
 def test_rules_that_are_none(rule: Any, message: str) -> None:

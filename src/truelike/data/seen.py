@@ -180,7 +180,10 @@ def _seconds(period: Any) -> float:
 def _by_name(rule: Any) -> dict[str, Any]:
     if isinstance(rule, Mapping):
         return dict(rule)
-    names = [rule] if isinstance(rule, str) else list(rule) if isinstance(rule, Iterable) else None
+    try:
+        names = [rule] if isinstance(rule, str) else list(rule)
+    except TypeError:
+        names = None
     if names is None or not all(isinstance(name, str) for name in names):
         raise ParameterError(
             f'exclude_seen is {some([repr(rule)])}; it must be True, False, a period such as "30d", kinds of events, '

@@ -367,21 +367,21 @@ class Race:
         personal = [each for each in self._best_families(len(FAMILIES), 0.0) if each.name != "ItemPop"]
         if not kinds or not personal:
             return
-        base, dearest = self.best_of(personal[0]), MAX_KINDS_SHARE * self.budget + self.spent
+        base, most_seconds = self.best_of(personal[0]), MAX_KINDS_SHARE * self.budget + self.spent
         tried: dict[str, list[Weighted]] = {}
         without: dict[str, Entrant] = {}
         try:
             for name in sorted(kinds, key=lambda each: (-kinds[each], each)):
                 kept = self._helping(tried, without)
                 without[name], tried[name] = Weighted(base, tuple(sorted(kept.items()))) if kept else base, []
-                self._search_weight(base, kept, name, without[name], tried[name], dearest)
+                self._search_weight(base, kept, name, without[name], tried[name], most_seconds)
         finally:  # also of a race that ends here
             n_tried = sum(map(len, tried.values()))
             self.findings = [self._finding(name, tried[name], without[name], n_tried) for name in tried]
 
     def _search_weight(
         self, base: Candidate, kept: dict[str, float], name: str, without: Entrant, tried: list[Weighted],
-        dearest: float,
+        most_seconds: float,
     ) -> None:  # fmt: skip
         """Try weights of a kind beside those that are kept."""
         counts, best = counts_pairs_by_weight(build(base.family.name, {})), without
@@ -390,7 +390,7 @@ class Race:
                 return
             for weight in path:
                 candidate = Weighted(base, tuple(sorted({**kept, name: weight}.items())))
-                if self.spent > dearest or not self.attempt(candidate):
+                if self.spent > most_seconds or not self.attempt(candidate):
                     break
                 tried.append(candidate)
                 if self.score(candidate) <= self.score(best):
