@@ -77,7 +77,9 @@ def test_only_what_differs_from_the_defaults_is_changed() -> None:
 
 
 def test_numbers_of_numpy_come_out_as_pythons_own() -> None:
-    model = Model(rate=np.float32(0.5), factors=np.int64(3))
+    model = Model(rate=np.float32(0.5), factors=np.uint8(3))
+    assert [type(value) for value in (model.rate, model.factors)] == [float, int]
+    assert -model.factors == -3  # where a NumPy number would overflow
     plain = parameters_of(model)
     assert type(plain["rate"]) is float
     assert type(plain["factors"]) is int

@@ -323,12 +323,17 @@ def forgotten(cls: type, name: str) -> bool:
 
 
 def check(model: Any) -> None:
-    """Raise an error that names the parameter, its value and what is allowed."""
+    """Raise an error that names the parameter, its value and what is allowed. NumPy numbers become Python numbers.
+
+    A small NumPy number overflows where a Python number does not, e.g. -np.uint8(3).
+    """
     for parameter in parameter_fields(model):
         value, rule = getattr(model, parameter.name), parameter.metadata.get("rule")
         if rule is not None and not rule.accepts(value):
             name = type(model).__name__
             raise ParameterError(f"{name}: {parameter.name} is {value!r}; it must be {rule.expected}")
+        if (plain := _plain(value)) is not value:
+            object.__setattr__(model, parameter.name, plain)  # some classes are frozen
 
 
 def _is_number(value: Any, *, whole: bool) -> bool:

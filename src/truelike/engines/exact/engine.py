@@ -107,7 +107,7 @@ class ExactEngine(ArrayEngine):
             raise ParameterError(
                 f"the listwise objective {objective.__name__} does not use weights of interactions"
             )
-        size, share, weights = int(settings.batch_size), settings.item_share, interaction_weights
+        size, share, weights = settings.batch_size, settings.item_share, interaction_weights
         self.choice: AllItems | SampledItems = AllItems(train, size, weights)
         if share < 1 and not self._is_custom_listwise:
             self.choice = SampledItems(train, size, share, seed, weights)
